@@ -1,0 +1,21 @@
+package tokenbucket
+
+import "time"
+
+// Clock tells the time and wakes sleepers. The mock clocks of
+// github.com/benbjohnson/clock, github.com/jonboulle/clockwork and
+// k8s.io/utils/clock/testing satisfy it as they are.
+//
+// The system clock, which is the default, is the monotonic one of package time.
+// Inside a testing/synctest bubble it is the bubble's virtual clock.
+//
+// Implementations must be safe for concurrent use. A Bucket calls After with its
+// lock held, so After must not call back into the Bucket.
+type Clock interface {
+	// Now returns the current time.
+	Now() time.Time
+	// Since returns the time elapsed since t.
+	Since(t time.Time) time.Duration
+	// After returns a channel on which the time is sent once d has elapsed.
+	After(d time.Duration) <-chan time.Time
+}

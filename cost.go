@@ -1,0 +1,62 @@
+package tokenbucket
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+)
+
+// checkAmount returns ErrInvalidCost unless cost is a finite number, 0 or more.
+func checkAmount(cost float64) error {
+	if cost >= 0 && cost-cost == 0 { // Inf - Inf is NaN
+		return nil
+	}
+	return fmt.Errorf("%w: %v: pass a finite number of tokens, 0 or more", ErrInvalidCost, cost)
+}
+
+// checkCost returns ErrInvalidCost for a negative cost or NaN, and
+// ErrCostExceedsCapacity for one that a bucket of that capacity can never meet.
+func checkCost(cost, capacity float64) error {
+	switch {
+	case cost >= 0 && cost <= capacity:
+		return nil
+	case cost > capacity:
+		return fmt.Errorf("%w: cost %v, capacity %v: split the request or raise the capacity",
+			ErrCostExceedsCapacity, cost, capacity)
+	default:
+		return fmt.Errorf("%w: %v: pass a number of tokens, 0 or more", ErrInvalidCost, cost)
+	}
+}
+
+// Costs is a price list: what each kind of request costs, in tokens, by name. A
+// name that is not on the list costs 1; a price of 0 makes a request free. The
+// nil list is empty and ready to use.
+//
+// Costs may be read by any number of goroutines while nobody writes to it.
+type Costs map[string]float64
+
+// Of returns the price of name in tokens, 1 if it is not on the list.
+func (c Costs) Of(name string) float64 {
+	if cost, ok := c[name]; ok {
+		return cost
+	}
+	return 1
+}
+
+// Validate checks the list at start-up against the capacity of the bucket that
+// will be charged, in tokens, so that a typo is an error then and not a refusal
+// at midnight. It returns nil, or one error that names every bad entry in the
+// order of the names: ErrInvalidCost for a price that is negative or NaN,
+// ErrCostExceedsCapacity for one that the bucket could never meet.
+//
+// With several limits, pass the smallest capacity.
+func (c Costs) Validate(capacity float64) error {
+	var errs []error
+	for _, name := range slices.Sorted(maps.Keys(c)) {
+		if err := checkCost(c[name], capacity); err != nil {
+			errs = append(errs, fmt.Errorf("price of %q: %w", name, err))
+		}
+	}
+	return errors.Join(errs...)
+}

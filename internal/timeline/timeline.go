@@ -1,0 +1,79 @@
+// Package timeline counts a clock's time in nanoseconds from an origin, the way
+// the packages of this module keep it: buckets, keyed buckets and transports.
+package timeline
+
+import (
+	"math"
+	"time"
+)
+
+// Never is the end of time. Sums of instants and waits that would pass it stay there.
+const Never time.Duration = math.MaxInt64
+
+// Clock is tokenbucket.Clock.
+type Clock interface {
+	Now() time.Time
+	Since(t time.Time) time.Duration
+	After(d time.Duration) <-chan time.Time
+}
+
+// Timeline is a clock and an origin. Without a clock it is the system's, called
+// directly: reading it is most of what a decision costs.
+type Timeline struct {
+	Clock  Clock
+	Origin time.Time
+}
+
+// Start returns a timeline whose origin is the present, by the system clock if clock is nil.
+func Start(clock Clock) Timeline {
+	if clock == nil {
+		return Timeline{Origin: time.Now()}
+	}
+	return Timeline{clock, clock.Now()}
+}
+
+// Now returns the time since the origin.
+func (t *Timeline) Now() time.Duration {
+	if t.Clock == nil {
+		return time.Since(t.Origin)
+	}
+	return t.Clock.Since(t.Origin)
+}
+
+// After returns a channel on which the time is sent once d has elapsed.
+func (t *Timeline) After(d time.Duration) <-chan time.Time {
+	if t.Clock == nil {
+		return time.After(d)
+	}
+	return t.Clock.After(d)
+}
+
+// Left returns the time until the deadline of a context, which may count in this
+// clock's time or in real time: whichever leaves more.
+func (t *Timeline) Left(deadline time.Time) time.Duration {
+	left := time.Until(deadline)
+	if t.Clock != nil {
+		left = max(left, deadline.Sub(t.Clock.Now()))
+	}
+	return left
+}
+
+// Later returns the instant at which a wait of 0 or more ends that begins at an instant.
+func Later(at, wait time.Duration) time.Duration {
+	if end := at + wait; end >= at {
+		return end
+	}
+	return Never
+}
+
+// Until returns the time from now to an instant, 0 for one in the past.
+func Until(now, at time.Duration) time.Duration {
+	switch left := at - now; {
+	case at <= now:
+		return 0
+	case at == Never || left < 0:
+		return Never
+	default:
+		return left
+	}
+}

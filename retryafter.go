@@ -1,0 +1,93 @@
+package tokenbucket
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// RetryAfter returns a wait in whole seconds, as the Retry-After header field
+// (RFC 9110, section 10.2.3) has it. It rounds up, so whoever obeys it does not
+// come too early: a wait above 0 is at least 1 second. A wait of 0 or less is 0
+// seconds: there is nothing to wait for. It is not ok for Never: then send no
+// Retry-After, since no later request will be admitted either.
+func RetryAfter(wait time.Duration) (seconds int64, ok bool) {
+	switch {
+	case wait == Never:
+		return 0, false
+	case wait <= 0:
+		return 0, true
+	default:
+		return int64((wait-1)/time.Second) + 1, true
+	}
+}
+
+// The three forms of an HTTP-date (RFC 9110, section 5.6.7).
+const (
+	imfFixdate = "Mon, 02 Jan 2006 15:04:05 GMT"
+	rfc850Date = "Monday, 02-Jan-06 15:04:05 GMT"
+	asctime    = time.ANSIC
+)
+
+// ParseRetryAfter reads the value of a Retry-After header field: a whole number
+// of seconds, or any of the three forms of an HTTP-date (RFC 9110, sections
+// 10.2.3 and 5.6.7), with white space around it ignored. It returns the time
+// left at now: 0 for a date in the past, and Never for one that a Duration
+// cannot hold. Anything else is an error: treat the field as absent then.
+func ParseRetryAfter(value string, now time.Time) (time.Duration, error) {
+	value = strings.TrimSpace(value)
+	if isDigits(value) {
+		return parseSeconds(value), nil
+	}
+	for _, layout := range []string{imfFixdate, rfc850Date, asctime} {
+		if date, ok := parseDate(layout, value, now); ok {
+			return max(0, date.Sub(now)), nil
+		}
+	}
+	return 0, fmt.Errorf("tokenbucket: Retry-After %q is neither a whole number of seconds nor an HTTP-date: treat it as absent", value)
+}
+
+func isDigits(s string) bool {
+	return s != "" && strings.Trim(s, "0123456789") == ""
+}
+
+func parseSeconds(digits string) time.Duration {
+	seconds, err := strconv.ParseInt(digits, 10, 64)
+	if errors.Is(err, strconv.ErrRange) || seconds > int64(Never/time.Second) {
+		return Never
+	}
+	return time.Duration(seconds) * time.Second
+}
+
+// parseDate parses value as layout has it. It is tempting to leave it at
+// time.Parse, but that also takes fractions of a second and hours of one digit.
+// The name of the weekday says nothing new, and is not held against the date.
+func parseDate(layout, value string, now time.Time) (time.Time, bool) {
+	date, err := time.Parse(layout, value)
+	if err != nil {
+		return time.Time{}, false
+	}
+	_, parsed, _ := strings.Cut(date.Format(layout), " ")
+	if _, given, _ := strings.Cut(value, " "); given != parsed {
+		return time.Time{}, false
+	}
+	if layout == rfc850Date {
+		date = nearestCentury(date, now)
+	}
+	return date, true
+}
+
+// nearestCentury places a date whose year was told in two digits: one that
+// appears to be more than 50 years in the future was in the past (RFC 9110).
+func nearestCentury(date, now time.Time) time.Time {
+	switch {
+	case date.After(now.AddDate(50, 0, 0)):
+		return date.AddDate(-100, 0, 0)
+	case !date.After(now.AddDate(-50, 0, 0)):
+		return date.AddDate(100, 0, 0)
+	default:
+		return date
+	}
+}
