@@ -98,6 +98,9 @@ func Within(n float64, d time.Duration, burst float64) Limit {
 }
 
 func perSec(tokens float64, d time.Duration) float64 {
+	if d <= 0 {
+		return 0
+	}
 	return tokens * 1e9 / float64(d.Nanoseconds())
 }
 

@@ -32,27 +32,50 @@ type Step struct {
 var files embed.FS
 
 // Single returns the sequences with one limit each. It panics where the file is
-// not as it should be, since that is part of the program.
-func Single() []Sequence {
-	data, err := files.ReadFile("testdata/bucket.json")
+// not as it should be, since that is part of the program; so do the others.
+func Single() []Sequence { return load("testdata/bucket.json") }
+
+// Several returns the sequences with two or three limits.
+func Several() []Sequence { return load("testdata/limits.json") }
+
+// All returns them all.
+func All() []Sequence { return append(Single(), Several()...) }
+
+type rawLimit struct {
+	Capacity     json.RawMessage
+	RefillPerSec json.RawMessage `json:"refill_per_sec"`
+}
+
+func load(file string) []Sequence {
+	data, err := files.ReadFile(file)
 	if err != nil {
 		panic(err)
 	}
 	var raws []struct {
-		Name         string
-		Capacity     json.RawMessage
-		RefillPerSec json.RawMessage `json:"refill_per_sec"`
-		Steps        [][]json.RawMessage
+		Name string
+		rawLimit
+		Limits []rawLimit // instead of the one limit
+		Steps  [][]json.RawMessage
 	}
 	if err := json.Unmarshal(data, &raws); err != nil {
 		panic(err)
 	}
 	sequences := make([]Sequence, len(raws))
 	for i, raw := range raws {
-		limit := tokenbucket.Limit{Capacity: number(raw.Capacity), RefillPerSec: number(raw.RefillPerSec)}
-		sequences[i] = Sequence{raw.Name, []tokenbucket.Limit{limit}, steps(raw.Steps)}
+		if raw.Limits == nil {
+			raw.Limits = []rawLimit{raw.rawLimit}
+		}
+		sequences[i] = Sequence{raw.Name, limits(raw.Limits), steps(raw.Steps)}
 	}
 	return sequences
+}
+
+func limits(raws []rawLimit) []tokenbucket.Limit {
+	limits := make([]tokenbucket.Limit, len(raws))
+	for i, raw := range raws {
+		limits[i] = tokenbucket.Limit{Capacity: number(raw.Capacity), RefillPerSec: number(raw.RefillPerSec)}
+	}
+	return limits
 }
 
 // steps reads the columns t_ns, cost, ok, wait_ns (null for Never), tokens_after.

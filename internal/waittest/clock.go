@@ -1,0 +1,73 @@
+package waittest
+
+import (
+	"sync"
+	"time"
+)
+
+// Clock is a clock that a test sets, backwards too. What After returns fires when
+// the clock is set to its instant or a later one; it counts the calls. The zero
+// Clock starts at time.Time's zero. It is safe for concurrent use.
+type Clock struct {
+	mu     sync.Mutex
+	now    time.Duration
+	timers []timer
+	afters int
+	reads  int
+}
+
+type timer struct {
+	at   time.Duration
+	ring chan time.Time
+}
+
+// Set sets the time since the clock's zero and fires the timers that are due.
+func (c *Clock) Set(now time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.now = now
+	pending := c.timers[:0]
+	for _, t := range c.timers {
+		if t.at > now {
+			pending = append(pending, t)
+			continue
+		}
+		t.ring <- time.Time{}.Add(now)
+	}
+	c.timers = pending
+}
+
+// Now returns the time.
+func (c *Clock) Now() time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.reads++
+	return time.Time{}.Add(c.now)
+}
+
+// Since returns the time since t.
+func (c *Clock) Since(t time.Time) time.Duration { return c.Now().Sub(t) }
+
+// After returns a channel that gets the time once d has elapsed.
+func (c *Clock) After(d time.Duration) <-chan time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.afters++
+	ring := make(chan time.Time, 1)
+	c.timers = append(c.timers, timer{c.now + d, ring})
+	return ring
+}
+
+// Afters returns how often After has been called.
+func (c *Clock) Afters() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.afters
+}
+
+// Reads returns how often the time has been read.
+func (c *Clock) Reads() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.reads
+}
