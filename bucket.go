@@ -663,7 +663,7 @@ func (b *Bucket) Wait(ctx context.Context, cost float64) error {
 	}
 	for {
 		select {
-		case <-w.timer:
+		case <-b.setTimer(w):
 		case <-w.nudges:
 		case <-ctx.Done():
 		}
@@ -803,7 +803,13 @@ func (b *Bucket) Waiting() int {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.advanceLocked(now)
-	return b.queue.len
+	waiting := 0
+	for w := b.queue.head; w != nil; w = w.next {
+		if w.asleep || w.nudges == nil {
+			waiting++
+		}
+	}
+	return waiting
 }
 
 // advanceLocked takes note of a reading of the clock, serves whoever is due, and
@@ -846,18 +852,14 @@ func (b *Bucket) decideLocked(now, at time.Duration, cost float64) Decision {
 	return d
 }
 
-// tokensLocked returns what one limit leaves for a newcomer: what will be left
-// once the queue has been served, less what is refilled until then.
+// tokensLocked returns what one limit leaves for a newcomer: its level, less what
+// is queued for.
 func (b *Bucket) tokensLocked(limit int, at time.Duration) float64 {
 	b.planLocked(nil)
-	l, s := b.limits[limit], b.plan.states[limit]
-	if at = max(at, b.opens); at >= s.Anchor {
-		return l.Tokens(s, at)
-	}
-	return l.wholeTokens(s, s.Balance-l.gain(uint64(s.Anchor-at)))
+	return b.limits[limit].Tokens(b.states[limit], max(at, b.opens)) - b.plan.queued
 }
 
-// admitOrQueue takes the cost and returns no waiter, or queues one whose timer is set.
+// admitOrQueue takes the cost and returns no waiter, or queues one.
 func (b *Bucket) admitOrQueue(ctx context.Context, cost float64) (*waiter, error) {
 	now := b.time.Now()
 	b.mu.Lock()
@@ -865,7 +867,7 @@ func (b *Bucket) admitOrQueue(ctx context.Context, cost float64) (*waiter, error
 	w, err := b.admitOrQueueLocked(ctx, now, cost)
 	if w != nil {
 		w.nudges = make(chan struct{}, 1)
-		b.setTimerLocked(w)
+		w.alarm = w.due
 	}
 	return w, err
 }
@@ -896,9 +898,22 @@ func (b *Bucket) admitOrQueueLocked(ctx context.Context, now time.Duration, cost
 	return w, nil
 }
 
+// setTimer sets the timer of a waiter that is about to sleep. It calls the clock
+// without the lock: some mocks run what is due before they answer.
+func (b *Bucket) setTimer(w *waiter) <-chan time.Time {
+	var timer <-chan time.Time
+	if w.alarm != Never {
+		timer = b.time.After(timeline.Until(b.time.Now(), w.alarm))
+	}
+	b.mu.Lock()
+	w.asleep = true
+	b.mu.Unlock()
+	return timer
+}
+
 // wakeUp lets a waiter that woke see whether it is its turn. It leaves with nil
 // if it was granted its cost, whoever served it; otherwise with an error, or it
-// sets a new timer.
+// has to set another timer.
 func (b *Bucket) wakeUp(ctx context.Context, w *waiter) (left bool, err error) {
 	now := b.time.Now()
 	b.mu.Lock()
@@ -907,19 +922,11 @@ func (b *Bucket) wakeUp(ctx context.Context, w *waiter) (left bool, err error) {
 	if err := ctx.Err(); err != nil && !w.left {
 		b.abandonLocked(w, err)
 	}
-	if w.left {
-		return true, w.err
+	if !w.left {
+		b.planLocked(w)
+		w.asleep, w.alarm = false, w.due
 	}
-	b.setTimerLocked(w)
-	return false, nil
-}
-
-func (b *Bucket) setTimerLocked(w *waiter) {
-	b.planLocked(w)
-	w.timer, w.alarm = nil, w.due
-	if w.due != Never {
-		w.timer = b.time.After(timeline.Until(b.time.Now(), w.due))
-	}
+	return w.left, w.err
 }
 
 // Reservation is a place in a bucket's queue. Its methods may be called by any
@@ -986,12 +993,12 @@ type waiter struct {
 	version uint64        // of the plan that has it
 	due     time.Duration // the instant of its grant, by that plan
 
-	// These are nil and 0 for a reservation. A waiter sleeps until its timer rings,
-	// which it sets once; only for the first sleeper in the queue the timer must not
-	// ring too late, so when its turn comes sooner it is nudged to set another.
+	// These are zero for a reservation. A waiter sleeps until its timer rings, which
+	// it sets once; only for the first sleeper in the queue the timer must not ring
+	// too late, so when its turn comes sooner it is nudged to set another.
 	nudges chan struct{}
-	timer  <-chan time.Time
 	alarm  time.Duration // the instant the timer rings
+	asleep bool          // the timer is set
 }
 
 // nudge wakes a sleeping waiter. The channel is buffered: a nudge is never lost.
@@ -1012,12 +1019,14 @@ type plan struct {
 	last    *waiter       // the last one planned, nil: nobody yet
 	at      time.Duration // its due instant; or where the plan starts
 	states  []State       // after it has been served
+	queued  float64       // what it and those ahead cost
 }
 
 // restartPlanLocked starts a new version of the plan from the present states.
 func (b *Bucket) restartPlanLocked() {
 	b.plan.version++
 	b.plan.last = nil
+	b.plan.queued = 0
 	b.plan.at = max(b.latest, b.opens)
 	copy(b.plan.states, b.states)
 }
@@ -1041,6 +1050,7 @@ func (b *Bucket) planLocked(upTo *waiter) {
 		w.due = timeline.Later(p.at, b.limits.wait(p.states, p.at, w.cost))
 		b.limits.spend(p.states, w.due, w.cost)
 		p.at, p.last = w.due, w
+		p.queued += w.cost
 	}
 }
 
@@ -1055,6 +1065,7 @@ func (b *Bucket) serveLocked() {
 			break
 		}
 		b.limits.spend(b.states, w.due, w.cost)
+		b.plan.queued -= w.cost
 		b.dropLocked(w, nil)
 		served = true
 	}

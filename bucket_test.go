@@ -933,3 +933,176 @@ func BenchmarkLimitTake(b *testing.B) {
 		state, _ = roomy.Take(state, now, 1)
 	}
 }
+
+// Waiting.
+
+func TestWaiting(t *testing.T) {
+	waittest.Run(t, func(t testing.TB, clock tokenbucket.Clock, limits ...Limit) waittest.Bucket {
+		return newBucket(t, clock, limits...)
+	})
+}
+
+func TestReservation(t *testing.T) {
+	mock := new(waittest.Clock)
+	bucket := newBucket(t, mock, Limit{10, 1})
+	reserve := func(cost float64, delay time.Duration) *tokenbucket.Reservation {
+		t.Helper()
+		r, err := bucket.Reserve(cost)
+		require.NoError(t, err)
+		require.Equal(t, delay, r.Delay())
+		return r
+	}
+	paid := reserve(10, 0)
+	require.False(t, paid.Cancel(), "paid at once")
+	require.Zero(t, paid.Delay())
+
+	first, second, third := reserve(2, 2*sec), reserve(3, 5*sec), reserve(4, 9*sec)
+	require.Equal(t, 3, bucket.Waiting())
+	require.Equal(t, -9.0, bucket.Tokens())
+	mock.Set(2*sec - 1)
+	require.Equal(t, time.Duration(1), first.Delay())
+	mock.Set(2 * sec)
+	require.Zero(t, first.Delay(), "due, though nobody called")
+	require.False(t, first.Cancel(), "due")
+	require.Equal(t, 2, bucket.Waiting())
+
+	require.NoError(t, bucket.Charge(1))
+	require.Equal(t, 4*sec, second.Delay())
+	require.Equal(t, 8*sec, third.Delay())
+	require.True(t, second.Cancel())
+	require.False(t, second.Cancel(), "twice")
+	require.Equal(t, Never, second.Delay())
+	require.Equal(t, 5*sec, third.Delay())
+	bucket.Pause(10 * sec)
+	require.Equal(t, 15*sec, third.Delay())
+	require.NoError(t, bucket.Refund(9))
+	require.Equal(t, 10*sec, third.Delay(), "nothing before the pause ends")
+	free := reserve(0, 0)
+	require.False(t, free.Cancel())
+	mock.Set(time.Hour)
+	require.Zero(t, third.Delay())
+	require.Equal(t, 10.0, bucket.Tokens())
+	_, err := bucket.Reserve(11)
+	require.ErrorIs(t, err, tokenbucket.ErrCostExceedsCapacity)
+}
+
+func TestReservationsAndWaitersShareTheQueue(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		start := time.Now()
+		bucket := tokenbucket.MustNew(Limit{10, 1}, tokenbucket.WithTokens(0))
+		ahead, err := bucket.Reserve(4)
+		require.NoError(t, err)
+		done := make(chan time.Duration, 1)
+		go func() {
+			assert.NoError(t, bucket.Wait(context.Background(), 2))
+			done <- time.Since(start)
+		}()
+		synctest.Wait()
+		behind, err := bucket.Reserve(1)
+		require.NoError(t, err)
+		require.Equal(t, 7*sec, behind.Delay())
+		time.Sleep(sec)
+		require.True(t, ahead.Cancel(), "the waiter behind it has to be roused")
+		require.Equal(t, 2*sec, <-done)
+		time.Sleep(sec)
+		require.Zero(t, behind.Delay())
+		require.Zero(t, bucket.Tokens())
+	})
+}
+
+func TestSetLimitsWithWaiters(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		start := time.Now()
+		bucket := tokenbucket.MustNew(Limit{10, 1}, tokenbucket.WithTokens(0))
+		left := make(chan error, 2)
+		go func() { left <- bucket.Wait(context.Background(), 8) }()
+		synctest.Wait()
+		large, err := bucket.Reserve(9)
+		require.NoError(t, err)
+		go func() {
+			assert.NoError(t, bucket.Wait(context.Background(), 4))
+			assert.Equal(t, 2*sec, time.Since(start))
+			left <- nil
+		}()
+		synctest.Wait()
+		time.Sleep(sec)
+		require.ErrorIs(t, bucket.SetLimits(Limit{10, 0}), tokenbucket.ErrInvalidLimit)
+		require.Equal(t, 16*sec, large.Delay(), "nothing changed")
+		require.NoError(t, bucket.SetLimits(Limit{5, 3}))
+		require.ErrorIs(t, <-left, tokenbucket.ErrCostExceedsCapacity)
+		require.Equal(t, sec, time.Since(start), "at once")
+		require.Equal(t, Never, large.Delay())
+		require.False(t, large.Cancel())
+		require.NoError(t, <-left)
+	})
+}
+
+func TestSetLimitsWakesWhoWouldWaitForever(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		bucket := tokenbucket.MustNew(Limit{1, 1e-12}, tokenbucket.WithTokens(0))
+		left := make(chan error)
+		go func() { left <- bucket.Wait(context.Background(), 1) }()
+		synctest.Wait()
+		time.Sleep(1000 * time.Hour)
+		require.NoError(t, bucket.SetLimits(Limit{1, 1}))
+		require.NoError(t, <-left)
+	})
+}
+
+func TestMaxWaiters(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx := context.Background()
+		nobody := tokenbucket.MustNew(Limit{1, 1}, tokenbucket.WithMaxWaiters(0))
+		require.NoError(t, nobody.Wait(ctx, 1))
+		require.ErrorIs(t, nobody.Wait(ctx, 1), tokenbucket.ErrTooManyWaiters)
+		require.NoError(t, nobody.Wait(ctx, 0))
+
+		two := tokenbucket.MustNew(Limit{1, 1}, tokenbucket.WithMaxWaiters(2), tokenbucket.WithTokens(0))
+		go func() { assert.NoError(t, two.Wait(ctx, 1)) }()
+		synctest.Wait()
+		reserved, err := two.Reserve(1)
+		require.NoError(t, err)
+		require.ErrorIs(t, two.Wait(ctx, 1), tokenbucket.ErrTooManyWaiters)
+		_, err = two.Reserve(1)
+		require.ErrorIs(t, err, tokenbucket.ErrTooManyWaiters)
+		require.True(t, reserved.Cancel())
+		require.NoError(t, two.Wait(ctx, 1), "there is room again")
+	})
+}
+
+// A mock whose After runs what is due before it answers, calling back into the bucket.
+type eagerClock struct {
+	waittest.Clock
+	before func()
+}
+
+func (c *eagerClock) After(d time.Duration) <-chan time.Time {
+	c.before()
+	return c.Clock.After(d)
+}
+
+func TestMistakeHoldingTheLockWhileSleeping(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		mock := new(eagerClock)
+		bucket := newBucket(t, mock, Limit{1, 1})
+		mock.before = func() { bucket.TryAcquire(1) }
+		bucket.TryAcquire(1)
+		done := make(chan error)
+		go func() { done <- bucket.Wait(context.Background(), 1) }()
+		synctest.Wait()
+		require.Equal(t, 1, bucket.Waiting())
+		_, ok := bucket.TryAcquire(1)
+		require.False(t, ok)
+		mock.Set(sec)
+		require.NoError(t, <-done)
+	})
+}
+
+func TestBucketMadeOutsideOfABubble(t *testing.T) {
+	bucket := tokenbucket.MustNew(Limit{1, 1})
+	synctest.Test(t, func(t *testing.T) {
+		bucket.TryAcquire(1)
+		bucket.TryAcquire(1)
+		require.LessOrEqual(t, bucket.Tokens(), 1.0)
+	})
+}

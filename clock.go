@@ -9,8 +9,7 @@ import "time"
 // The system clock, which is the default, is the monotonic one of package time.
 // Inside a testing/synctest bubble it is the bubble's virtual clock.
 //
-// Implementations must be safe for concurrent use. A Bucket calls After with its
-// lock held, so After must not call back into the Bucket.
+// Implementations must be safe for concurrent use.
 type Clock interface {
 	// Now returns the current time.
 	Now() time.Time

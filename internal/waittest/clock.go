@@ -9,6 +9,8 @@ import (
 // the clock is set to its instant or a later one; it counts the calls. The zero
 // Clock starts at time.Time's zero. It is safe for concurrent use.
 type Clock struct {
+	base time.Time // what Set counts from
+
 	mu     sync.Mutex
 	now    time.Duration
 	timers []timer
@@ -21,7 +23,18 @@ type timer struct {
 	ring chan time.Time
 }
 
-// Set sets the time since the clock's zero and fires the timers that are due.
+// NewClock returns a clock that starts at an instant.
+func NewClock(at time.Time) *Clock { return &Clock{base: at} }
+
+// SetLate sets the time as Set does, but lets all timers be late: they fire with
+// the next Set.
+func (c *Clock) SetLate(now time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.now = now
+}
+
+// Set sets the time since the clock's start and fires the timers that are due.
 func (c *Clock) Set(now time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -32,7 +45,7 @@ func (c *Clock) Set(now time.Duration) {
 			pending = append(pending, t)
 			continue
 		}
-		t.ring <- time.Time{}.Add(now)
+		t.ring <- c.base.Add(now)
 	}
 	c.timers = pending
 }
@@ -42,7 +55,7 @@ func (c *Clock) Now() time.Time {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.reads++
-	return time.Time{}.Add(c.now)
+	return c.base.Add(c.now)
 }
 
 // Since returns the time since t.
