@@ -735,6 +735,18 @@ func (b *Bucket) Pause(d time.Duration) {
 	b.replanLocked()
 }
 
+// Fill makes the bucket full, as if new: debts are forgiven and a pause ends. Then
+// the queue is served from what is there.
+func (b *Bucket) Fill() {
+	now := b.time.Now()
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	at := b.advanceLocked(now)
+	b.opens = 0
+	b.limits.Fill(b.states, at)
+	b.replanLocked()
+}
+
 // SetLimits changes the limits, one for each that the bucket has, in the order of
 // Limits. The tokens there are stay, up to the new capacity, and so does debt. A
 // waiter whose cost is above the new capacity gets ErrCostExceedsCapacity. It
