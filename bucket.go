@@ -206,13 +206,10 @@ func (l Limit) admits(s State, elapsed uint64, cost float64) bool {
 	return cost <= l.Capacity && (short <= 0 || short <= l.slack(s))
 }
 
-// wait returns 0 if a cost above 0 is admitted at now, else the least wait after
-// which it is.
+// wait returns 0 if a cost is admitted at now, else the least wait after which it is.
 func (l Limit) wait(s State, now time.Duration, cost float64) time.Duration {
-	if l.admits(s, s.elapsed(now), cost) {
-		return 0
-	}
-	return l.searchWait(s, now, cost)
+	limits, states := [1]Limit{l}, [1]State{s}
+	return Limits(limits[:]).wait(states[:], now, cost)
 }
 
 // searchWait finds the wait of a cost that is refused at now:
@@ -261,15 +258,28 @@ const (
 // spend returns the state after a cost has been taken at now, whatever the level.
 func (l Limit) spend(s State, now time.Duration, cost float64) State {
 	elapsed := s.elapsed(now)
-	level := s.Balance + l.gain(elapsed)
-	switch {
-	case level >= l.Capacity:
+	if level := s.Balance + l.gain(elapsed); level >= l.Capacity {
 		s = l.Full(max(now, s.Anchor))
-	case elapsed > maxElapsed, s.Balance < -maxDebt*l.Capacity && level > s.Balance/2:
-		// A debt that deep in the level itself is left alone until half of it is
-		// paid: anchoring it again at each request would round at each request.
-		s = State{Balance: level, Anchor: now}
+	} else if elapsed > maxElapsed || s.Balance < -maxDebt*l.Capacity {
+		s = l.reanchor(s, now, level)
 	}
+	s.Balance -= cost
+	return s
+}
+
+// reanchor anchors a state at its present level, where that gains precision. A
+// debt that deep in the level itself is left alone until half of it is paid:
+// anchoring it again at each request would round at each request.
+func (l Limit) reanchor(s State, now time.Duration, level float64) State {
+	if s.elapsed(now) > maxElapsed || level > s.Balance/2 {
+		return State{Balance: level, Anchor: now}
+	}
+	return s
+}
+
+// charge is spend for costs of any size: the balance stays finite.
+func (l Limit) charge(s State, now time.Duration, cost float64) State {
+	s = l.spend(s, now, 0)
 	s.Balance = max(s.Balance-cost, -math.MaxFloat64)
 	return s
 }
@@ -379,7 +389,9 @@ func (ls Limits) Charge(states []State, now time.Duration, cost float64) error {
 	if err := checkAmount(cost); err != nil {
 		return err
 	}
-	ls.spend(states, now, cost)
+	for i, l := range ls {
+		states[i] = l.charge(states[i], now, cost)
+	}
 	return nil
 }
 
@@ -390,8 +402,10 @@ func (ls Limits) wait(states []State, now time.Duration, cost float64) (longest 
 	case !(cost > 0) || len(ls) == 0:
 		return Never
 	}
-	for i := range ls {
-		longest = max(longest, ls[i].wait(states[i], now, cost))
+	for i, l := range ls {
+		if s := states[i]; !l.admits(s, s.elapsed(now), cost) {
+			longest = max(longest, l.searchWait(s, now, cost))
+		}
 	}
 	return longest
 }

@@ -22,7 +22,7 @@ func (m *idiom) allow(key string) bool {
 	m.mu.Lock()
 	l := m.limiters[key]
 	if l == nil {
-		l = rate.NewLimiter(1, 1<<40)
+		l = rate.NewLimiter(1e-6, 1<<40)
 		m.limiters[key] = l
 	}
 	m.mu.Unlock()
@@ -57,7 +57,7 @@ func BenchmarkKeyed(b *testing.B) {
 		zipf bool
 	}{{"hot", 1, false}, {"10k-uniform", 10_000, false}, {"1M-uniform", 1_000_000, false}, {"1M-zipf", 1_000_000, true}} {
 		order := draw(load.n, load.zipf)
-		buckets, err := keyed.New[string](tokenbucket.Limit{Capacity: 1 << 40, RefillPerSec: 1})
+		buckets, err := keyed.New[string](tokenbucket.Limit{Capacity: 1 << 40, RefillPerSec: 1e-6})
 		if err != nil {
 			b.Fatal(err)
 		}

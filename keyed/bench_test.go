@@ -14,7 +14,7 @@ func BenchmarkTryAcquire(b *testing.B) {
 		for i := range keys {
 			keys[i] = fmt.Sprint("client-", i)
 		}
-		buckets, err := keyed.New[string](limit(1<<40, 1))
+		buckets, err := keyed.New[string](limit(1<<40, 1e-6))
 		if err != nil {
 			b.Fatal(err)
 		}

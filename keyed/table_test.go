@@ -13,7 +13,7 @@ import (
 // that they meet, or many, so that the table grows and shrinks.
 func FuzzTable(f *testing.F) {
 	f.Add([]byte{0, 1, 0, 2, 1, 1, 2, 0, 0, 1}, uint8(1))
-	f.Add(make([]byte, 4000), uint8(7))
+	f.Add(make([]byte, 600), uint8(7))
 	f.Fuzz(func(t *testing.T, ops []byte, spread uint8) {
 		tab := table[int]{seed: maphash.MakeSeed(), stride: 2}
 		model := map[int]float64{}
