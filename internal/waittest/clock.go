@@ -50,6 +50,16 @@ func (c *Clock) Set(now time.Duration) {
 	c.timers = pending
 }
 
+// ring fires all timers, due or not.
+func (c *Clock) ring() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, t := range c.timers {
+		t.ring <- c.base.Add(c.now)
+	}
+	c.timers = nil
+}
+
 // Now returns the time.
 func (c *Clock) Now() time.Time {
 	c.mu.Lock()

@@ -37,7 +37,11 @@ type departure struct {
 // play runs a scene once with each clock.
 func play(t *testing.T, name string, new New, limits []tokenbucket.Limit, act func(s *scene)) {
 	t.Run(name+"/system", func(t *testing.T) { playOn(t, nil, new, limits, act) })
-	t.Run(name+"/mock", func(t *testing.T) { playOn(t, clock.NewMock(), new, limits, act) })
+	t.Run(name+"/mock", func(t *testing.T) { playMock(t, new, limits, act) })
+}
+
+func playMock(t *testing.T, new New, limits []tokenbucket.Limit, act func(s *scene)) {
+	playOn(t, clock.NewMock(), new, limits, act)
 }
 
 func playOn(t *testing.T, mock *clock.Mock, new New, limits []tokenbucket.Limit, act func(s *scene)) {

@@ -44,7 +44,8 @@ var background = context.Background()
 func Run(t *testing.T, new New) {
 	for name, run := range map[string]func(*testing.T, New){
 		"Queue": queue, "Cancel": cancel, "Deadline": deadline, "Change": change, "Pause": pause, "Clock": steppedClock,
-		"Late": late, "Reports": reports, "Several": several, "Wakeups": wakeups, "Storm": storm,
+		"Late": late, "Reports": reports, "Several": several, "Wakeups": wakeups, "Storm": storm, "Scripts": scripts,
+		"Contexts": contexts, "Edges": edges, "Lateness": lateness, "Leaks": leaks, "Bounds": bounds,
 	} {
 		t.Run(name, func(t *testing.T) { run(t, new) })
 	}
@@ -625,7 +626,9 @@ func reports(t *testing.T, new New) {
 			group.Wait()
 			require.Zero(s.t, s.Waiting())
 		})
-		require.LessOrEqual(t, runtime.NumGoroutine(), before)
+		for runtime.NumGoroutine() > before { // the last may just be going
+			runtime.Gosched()
+		}
 	})
 	play(t, "aiolimiter#73", new, limits(1, 10), func(s *scene) {
 		s.drain(1)

@@ -1,0 +1,50 @@
+package waittest
+
+import (
+	"context"
+	"runtime"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// leaks cancels ten thousand waits on the real clock whose turns are days away: no
+// goroutine, no timer and no place in the queue may be left (golang/go#33868).
+func leaks(t *testing.T, new New) {
+	b := new(t, nil, limits(1, 1e-6)...)
+	b.TryAcquire(1)
+	cancelCrowd(t, b) // what a first time allocates for good
+	goroutines, objects := runtime.NumGoroutine(), liveObjects()
+	for range 10 {
+		cancelCrowd(t, b)
+	}
+	require.Zero(t, b.Waiting())
+	for runtime.NumGoroutine() > goroutines {
+		runtime.Gosched()
+	}
+	require.Less(t, liveObjects(), objects+2000, "10,000 timers would be 10,000 objects or more")
+}
+
+func cancelCrowd(t *testing.T, b Bucket) {
+	ctx, stop := context.WithCancel(background)
+	var group sync.WaitGroup
+	for range 1000 {
+		group.Go(func() { assert.ErrorIs(t, b.Wait(ctx, 1), context.Canceled) })
+	}
+	for b.Waiting() < 1000 {
+		time.Sleep(ms)
+	}
+	stop()
+	group.Wait()
+}
+
+func liveObjects() int {
+	runtime.GC()
+	runtime.GC()
+	var stats runtime.MemStats
+	runtime.ReadMemStats(&stats)
+	return int(stats.HeapObjects)
+}

@@ -1,0 +1,182 @@
+package waittest
+
+import (
+	"math"
+	"slices"
+	"time"
+
+	"github.com/aa014e13/tokenbucket"
+)
+
+// Oracle is a bucket and its queue in whole numbers, served step by step: what the
+// others are to answer. Its limits have whole capacities and refills, the costs
+// are multiples of a billionth of a token. It is not safe for concurrent use.
+type Oracle struct {
+	limits []tokenbucket.Limit
+	levels []int64       // by limit, in billionths of a token: what a refill of 1 brings in a nanosecond
+	at     time.Duration // the instant of the levels, in the future during a pause
+	now    time.Duration
+	queue  []*Place
+}
+
+// Place is a place in the queue of an Oracle.
+type Place struct {
+	Served bool
+	Due    time.Duration // the instant of the grant, once Served
+	cost   int64
+}
+
+// NewOracle returns a bucket that is full at 0.
+func NewOracle(limits ...tokenbucket.Limit) *Oracle {
+	o := &Oracle{limits: slices.Clone(limits)}
+	for _, l := range limits {
+		o.levels = append(o.levels, nano(l.Capacity))
+	}
+	return o
+}
+
+func nano(tokens float64) int64 { return int64(math.Round(tokens * 1e9)) }
+
+// Advance serves everyone who is due by now, and refills. An earlier instant
+// than one before counts as that.
+func (o *Oracle) Advance(now time.Duration) {
+	o.now = max(o.now, now)
+	for len(o.queue) > 0 {
+		head := o.queue[0]
+		due := o.at + o.wait(head.cost)
+		if due > o.now {
+			break
+		}
+		o.take(due, head.cost)
+		head.Served, head.Due = true, due
+		o.queue = o.queue[1:]
+	}
+	o.refill(o.now)
+}
+
+func (o *Oracle) refill(to time.Duration) {
+	if to <= o.at {
+		return
+	}
+	for i, l := range o.limits {
+		o.levels[i] = min(nano(l.Capacity), o.levels[i]+int64(to-o.at)*int64(l.RefillPerSec))
+	}
+	o.at = to
+}
+
+func (o *Oracle) take(at time.Duration, cost int64) {
+	o.refill(at)
+	for i := range o.levels {
+		o.levels[i] -= cost
+	}
+}
+
+// wait returns how long after o.at a cost is there.
+func (o *Oracle) wait(cost int64) (longest time.Duration) {
+	for i, l := range o.limits {
+		refill := int64(l.RefillPerSec)
+		longest = max(longest, time.Duration((cost-o.levels[i]+refill-1)/refill))
+	}
+	return longest
+}
+
+// Try returns what TryAcquire has to, told from the present.
+func (o *Oracle) Try(cost float64) (wait time.Duration, ok bool) {
+	if wait = o.Due(nil, cost) - o.now; wait > 0 && cost > 0 {
+		return wait, false
+	}
+	o.take(o.at, nano(cost))
+	return 0, true
+}
+
+// Due returns when one who waits will be served, if nothing changes; for nil, a
+// newcomer with a cost.
+func (o *Oracle) Due(place *Place, cost float64) time.Duration {
+	ahead := Oracle{limits: o.limits, levels: slices.Clone(o.levels), at: o.at}
+	for _, p := range append(slices.Clone(o.queue), &Place{cost: nano(cost)}) {
+		due := ahead.at + ahead.wait(p.cost)
+		if p == place {
+			return due
+		}
+		ahead.take(due, p.cost)
+	}
+	return max(ahead.at, o.now)
+}
+
+// Wait takes a place in the queue, or the cost if it is there.
+func (o *Oracle) Wait(cost float64) *Place {
+	p := &Place{cost: nano(cost)}
+	if wait := o.Due(nil, cost) - o.now; wait <= 0 || cost == 0 {
+		o.take(o.at, p.cost)
+		p.Served, p.Due = true, o.now
+		return p
+	}
+	o.queue = append(o.queue, p)
+	return p
+}
+
+// Cancel gives a place up, and returns whether there was one to give up.
+func (o *Oracle) Cancel(p *Place) bool {
+	i := slices.Index(o.queue, p)
+	if i < 0 {
+		return false
+	}
+	o.queue = slices.Delete(slices.Clone(o.queue), i, i+1)
+	o.Advance(o.now)
+	return true
+}
+
+// Refund gives tokens back.
+func (o *Oracle) Refund(tokens float64) {
+	for i, l := range o.limits {
+		o.levels[i] = min(nano(l.Capacity), o.levels[i]+nano(tokens))
+	}
+	o.Advance(o.now)
+}
+
+// Charge takes tokens regardless.
+func (o *Oracle) Charge(tokens float64) { o.take(o.at, nano(tokens)) }
+
+// Fill makes the bucket full, as if new.
+func (o *Oracle) Fill() {
+	for i, l := range o.limits {
+		o.levels[i] = nano(l.Capacity)
+	}
+	o.at = o.now
+	o.Advance(o.now)
+}
+
+// Pause empties the bucket and lets nothing refill before d is over.
+func (o *Oracle) Pause(d time.Duration) {
+	for i := range o.levels {
+		o.levels[i] = min(0, o.levels[i])
+	}
+	o.at = max(o.at, o.now+d)
+}
+
+// SetLimits changes the limits. Those who wait for more than there can be leave.
+func (o *Oracle) SetLimits(limits ...tokenbucket.Limit) {
+	o.limits = slices.Clone(limits)
+	least := int64(math.MaxInt64)
+	for i, l := range limits {
+		o.levels[i] = min(o.levels[i], nano(l.Capacity))
+		least = min(least, nano(l.Capacity))
+	}
+	o.queue = slices.DeleteFunc(slices.Clone(o.queue), func(p *Place) bool { return p.cost > least })
+	o.Advance(o.now)
+}
+
+// Queued returns whether a place is still in the queue.
+func (o *Oracle) Queued(p *Place) bool { return slices.Contains(o.queue, p) }
+
+// Waiting returns how many are queued.
+func (o *Oracle) Waiting() int { return len(o.queue) }
+
+// Tokens returns the least level less what is queued for, in tokens.
+func (o *Oracle) Tokens() float64 {
+	least := slices.Min(o.levels)
+	for _, p := range o.queue {
+		least -= p.cost
+	}
+	return float64(least) / 1e9
+}
