@@ -442,13 +442,14 @@ type Decision struct {
 	Limit  Limit
 
 	paused time.Duration // until a pause ends, before which nothing is admitted and nothing refilled
+	queued bool          // somebody waits, and nothing is admitted before them
 }
 
 // Remaining returns the largest whole cost that would be admitted now, in tokens,
 // 0 or more.
 func (d Decision) Remaining() int64 {
 	switch {
-	case d.paused > 0 || !(d.Tokens > 0):
+	case d.paused > 0 || d.queued || !(d.Tokens > 0):
 		return 0
 	case d.Tokens >= math.MaxInt64:
 		return math.MaxInt64
@@ -869,7 +870,7 @@ func (b *Bucket) quoteLocked(now time.Duration, cost float64) time.Duration {
 // decideLocked is quoteLocked with everything a header needs.
 func (b *Bucket) decideLocked(now, at time.Duration, cost float64) Decision {
 	wait := b.quoteLocked(now, cost)
-	d := Decision{OK: wait == 0, Wait: wait, paused: timeline.Until(now, b.opens)}
+	d := Decision{OK: wait == 0, Wait: wait, paused: timeline.Until(now, b.opens), queued: b.queue.head != nil}
 	b.planLocked(nil)
 	if binding := b.limits.binding(b.plan.states, b.plan.at, cost); binding >= 0 {
 		d.Limit = b.limits[binding]
@@ -912,7 +913,7 @@ func (b *Bucket) admitOrQueueLocked(ctx context.Context, now time.Duration, cost
 	if wait == 0 {
 		return nil, nil
 	}
-	if deadline, ok := ctx.Deadline(); ok && (wait == Never || wait > b.time.Left(deadline)) {
+	if deadline, ok := ctx.Deadline(); ok && (wait == Never || wait-(b.time.Now()-now) > b.time.Left(deadline)) {
 		return nil, &DeadlineError{wait}
 	}
 	if b.queue.len >= b.maxWaiters {
@@ -932,7 +933,7 @@ func (b *Bucket) setTimer(w *waiter) <-chan time.Time {
 		timer = b.time.After(timeline.Until(b.time.Now(), w.alarm))
 	}
 	b.mu.Lock()
-	w.asleep = true
+	w.asleep = len(w.nudges) == 0 // with a nudge ahead it is about to set another
 	b.mu.Unlock()
 	return timer
 }
@@ -1111,6 +1112,7 @@ func (b *Bucket) rouseLocked() {
 		return
 	}
 	if b.planLocked(w); w.due < w.alarm {
+		w.asleep = false
 		w.nudge()
 	}
 }
