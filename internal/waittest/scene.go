@@ -79,8 +79,10 @@ func (s *scene) now() time.Duration {
 	return s.mock.Since(s.start)
 }
 
-// to lets time pass until an instant of the scene.
+// to lets time pass until an instant of the scene, once everybody sleeps: a mock
+// that moves while somebody is about to set a timer makes that timer late.
 func (s *scene) to(at time.Duration) {
+	synctest.Wait()
 	if s.mock == nil {
 		time.Sleep(at - s.now())
 	} else {
