@@ -931,6 +931,9 @@ func (b *Bucket) setTimer(w *waiter) <-chan time.Time {
 	var timer <-chan time.Time
 	if w.alarm != Never {
 		timer = b.time.After(timeline.Until(b.time.Now(), w.alarm))
+		if b.time.Now() >= w.alarm { // a mock may have moved meanwhile: the timer would be late
+			w.nudge()
+		}
 	}
 	b.mu.Lock()
 	w.asleep = len(w.nudges) == 0 // with a nudge ahead it is about to set another
