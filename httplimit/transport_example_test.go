@@ -1,0 +1,98 @@
+package httplimit_test
+
+import (
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"time"
+
+	"github.com/aa014e13/tokenbucket"
+	"github.com/aa014e13/tokenbucket/httplimit"
+	"github.com/aa014e13/tokenbucket/keyed"
+)
+
+// sleepless is a clock for one goroutine that never really sleeps: whenever it
+// should, the time has come.
+type sleepless struct{ now time.Time }
+
+func (c *sleepless) Now() time.Time                  { return c.now }
+func (c *sleepless) Since(t time.Time) time.Duration { return c.now.Sub(t) }
+
+func (c *sleepless) After(d time.Duration) <-chan time.Time {
+	c.now = c.now.Add(d)
+	rings := make(chan time.Time, 1)
+	rings <- c.now
+	return rings
+}
+
+// A client that asks twice a second at most, and holds when the server says so.
+func ExampleNewTransport() {
+	clock := &sleepless{}
+	asked := 0
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if asked++; asked == 2 {
+			w.Header().Set("Retry-After", "30")
+			http.Error(w, "too fast", http.StatusTooManyRequests)
+		}
+	}))
+	defer server.Close()
+
+	hosts, err := keyed.New[string](tokenbucket.Limit{Capacity: 1, RefillPerSec: 2}, keyed.WithClock(clock))
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	transport, err := httplimit.NewTransport(hosts, httplimit.WithTransportClock(clock))
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	client := &http.Client{Transport: transport}
+	for range 4 {
+		resp, err := client.Get(server.URL)
+		if err != nil {
+			fmt.Println(err)
+			return
+		}
+		resp.Body.Close()
+		fmt.Println(clock.Since(time.Time{}), resp.Status)
+	}
+	// Output:
+	// 0s 200 OK
+	// 500ms 429 Too Many Requests
+	// 31s 200 OK
+	// 31.5s 200 OK
+}
+
+// An API that says "too fast" with a 500, where an export costs as much as five
+// requests. What was refused is sent again when the pause is over.
+func ExampleAllHosts() {
+	clock := &sleepless{}
+	asked := 0
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if asked++; asked == 1 {
+			http.Error(w, "you have violated your query rate limit", http.StatusInternalServerError)
+		}
+	}))
+	defer server.Close()
+
+	bucket := tokenbucket.MustNew(tokenbucket.Within(29, time.Minute, 14), tokenbucket.WithClock(clock))
+	transport, err := httplimit.NewTransport(httplimit.AllHosts(bucket),
+		httplimit.WithTransportCosts(tokenbucket.Costs{"GET /export": 5}),
+		httplimit.WithTooFast(http.StatusInternalServerError),
+		httplimit.WithDefaultPause(time.Minute),
+		httplimit.WithRetries(3))
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	client := &http.Client{Transport: transport, Timeout: 10 * time.Minute}
+	resp, err := client.Get(server.URL + "/export")
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	resp.Body.Close()
+	fmt.Println(resp.Status, "after", asked, "attempts and more than a minute:", clock.Since(time.Time{}) > time.Minute)
+	// Output: 200 OK after 2 attempts and more than a minute: true
+}

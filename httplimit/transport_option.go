@@ -1,0 +1,219 @@
+package httplimit
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"net/http"
+	"time"
+
+	"github.com/aa014e13/tokenbucket"
+)
+
+// TransportOption configures NewTransport.
+type TransportOption func(*transportConfig)
+
+type transportConfig struct {
+	base         http.RoundTripper // nil: http.DefaultTransport
+	cost         func(*http.Request) float64
+	prices       tokenbucket.Costs // if there are any, cost is made of them
+	defaultPause time.Duration
+	longestPause time.Duration
+	tooFast      []int
+	readsFields  bool
+	retries      int
+	drain        int64 // bytes
+	now          func() time.Time
+	random       func() uint64
+}
+
+func newTransportConfig(buckets HostBuckets, opts []TransportOption) (transportConfig, error) {
+	c := transportConfig{
+		cost:         func(*http.Request) float64 { return 1 },
+		defaultPause: 10 * time.Second,
+		longestPause: 5 * time.Minute,
+		tooFast:      []int{http.StatusTooManyRequests},
+		drain:        64 << 10,
+		now:          time.Now,
+		random:       rand.Uint64,
+	}
+	for _, opt := range opts {
+		opt(&c)
+	}
+	if err := c.validate(); err != nil {
+		return c, err
+	}
+	if buckets == nil {
+		return c, fmt.Errorf("%w: no buckets to wait on: pass a *keyed.Buckets[string], or AllHosts of a *tokenbucket.Bucket", tokenbucket.ErrInvalidOption)
+	}
+	return c, c.settleCosts(buckets)
+}
+
+func (c *transportConfig) validate() error {
+	refuse := func(format string, args ...any) error {
+		return fmt.Errorf("%w: "+format, append([]any{tokenbucket.ErrInvalidOption}, args...)...)
+	}
+	switch {
+	case c.cost == nil:
+		return refuse("WithTransportCost(nil): pass a function, or leave it out for a cost of 1")
+	case c.defaultPause <= 0:
+		return refuse("WithDefaultPause(%v): choose a pause above 0", c.defaultPause)
+	case c.longestPause <= 0:
+		return refuse("WithLongestPause(%v): choose a pause above 0", c.longestPause)
+	case c.retries < 0:
+		return refuse("WithRetries(%d): choose 0 or more", c.retries)
+	case c.drain < 0:
+		return refuse("WithDrain(%d): choose 0 bytes or more", c.drain)
+	}
+	for _, status := range c.tooFast {
+		if status < 400 || status > 599 {
+			return refuse("WithTooFast(%d): choose statuses from 400 to 599", status)
+		}
+	}
+	return nil
+}
+
+// settleCosts makes prices a function.
+func (c *transportConfig) settleCosts(buckets HostBuckets) error {
+	if len(c.prices) == 0 {
+		return nil
+	}
+	var limits []tokenbucket.Limit
+	if l, ok := buckets.(limited); ok {
+		limits = l.Limits()
+	}
+	p, err := newPrices(c.prices, limits)
+	if err != nil {
+		return err
+	}
+	c.cost = func(req *http.Request) float64 { return p.of(asServed(req)) }
+	return nil
+}
+
+// asServed returns what a server, and so a ServeMux, would see of a request.
+func asServed(req *http.Request) *http.Request {
+	served := &http.Request{Method: req.Method, Host: req.Host, URL: req.URL}
+	if served.Method == "" {
+		served.Method = http.MethodGet
+	}
+	if served.Host == "" {
+		served.Host = hostOf(req.URL)
+	}
+	return served
+}
+
+func (c *transportConfig) baseOrDefault() http.RoundTripper {
+	if c.base == nil {
+		return http.DefaultTransport
+	}
+	return c.base
+}
+
+// WithBase sets the RoundTripper that sends the requests when their turn has come.
+// By default, and for nil, it is what http.DefaultTransport is at that time.
+func WithBase(base http.RoundTripper) TransportOption {
+	return func(c *transportConfig) { c.base = base }
+}
+
+// WithTransportCosts sets what requests cost, in tokens, by http.ServeMux pattern:
+// "GET /export", "api.example.com/users/{id}". The most specific pattern decides,
+// as for a ServeMux; what matches none costs 1. NewTransport returns an error for a
+// pattern that a ServeMux would not take and for a price that is negative, NaN or
+// above a capacity. It overrides WithTransportCost before it. By default, every
+// request costs 1.
+func WithTransportCosts(prices tokenbucket.Costs) TransportOption {
+	return func(c *transportConfig) { c.prices = prices }
+}
+
+// WithTransportCost sets what a request costs, in tokens, by a function, which must
+// not read its body and is called by any number of goroutines. A request whose
+// cost is negative, NaN or above a capacity is not sent; Bucket.Wait tells the
+// errors. It overrides WithTransportCosts before it. By default, every request costs 1.
+func WithTransportCost(cost func(*http.Request) float64) TransportOption {
+	return func(c *transportConfig) { c.cost, c.prices = cost, nil }
+}
+
+// WithDefaultPause sets the pause after an answer that says "too fast" but not when
+// to come back, above 0; WithLongestPause caps it. By default, it is 10 seconds.
+func WithDefaultPause(d time.Duration) TransportOption {
+	return func(c *transportConfig) { c.defaultPause = d }
+}
+
+// WithLongestPause sets the longest pause that a server can bring about, above 0.
+// When it demands a longer one, the pause is this one, and the answer is handed to
+// the caller without a retry. By default, it is 5 minutes.
+func WithLongestPause(d time.Duration) TransportOption {
+	return func(c *transportConfig) { c.longestPause = d }
+}
+
+// WithTooFast adds statuses, from 400 to 599, by which a server says "too fast"
+// besides 429: they pause with or without Retry-After, and they are retried. By
+// default, only 429 does, and 503 if it has a Retry-After.
+func WithTooFast(statuses ...int) TransportOption {
+	return func(c *transportConfig) { c.tooFast = append(c.tooFast, statuses...) }
+}
+
+// WithRateLimitFields makes the Transport slow down before it is refused, by what
+// each answer says is left: RateLimit (draft-ietf-httpapi-ratelimit-headers,
+// revisions 10 and 11), or else X-RateLimit-Remaining and X-RateLimit-Reset, where
+// a reset above 10^9 is a Unix time and any other is in seconds.
+//
+// The rule: with r tokens left, the bucket of the host is lowered to r tokens, less
+// the cost of requests that are on their way, if it holds more: so no more than r
+// are spent, and what is refilled meanwhile. With none left it is paused until the
+// reset, at most for WithLongestPause. Of several policies the one with the least left counts. A
+// Retry-After wins over any reset. Fields that are malformed, or that come out of a
+// cache, are ignored.
+//
+// By default, these fields are not read.
+func WithRateLimitFields() TransportOption {
+	return func(c *transportConfig) { c.readsFields = true }
+}
+
+// WithRetries sets how many times a refused request is sent again, 0 or more. Only
+// those are that are safe to repeat: with an idempotent method or an
+// Idempotency-Key or X-Idempotency-Key header, and with no body or with GetBody,
+// which http.NewRequest sets for the usual kinds of body. Each waits for its turn
+// at the bucket once the pause is over; the tokens of refused attempts stay spent.
+// A refusal that stays one comes back as it is, not as an error, and so does one
+// whose retry the context's deadline leaves no time for.
+//
+// With retries, pauses after a refusal are longer by some jitter, so that many
+// processes told the same second do not come back in the same instant: up to a
+// tenth of the pause or up to a second, whichever is longer, but no more than the
+// pause itself. By default, there are no retries.
+func WithRetries(n int) TransportOption {
+	return func(c *transportConfig) { c.retries = n }
+}
+
+// WithDrain sets how many bytes of a refused answer are read before its retry, 0 or
+// more. If that is all of it, the connection is used again, and the answer can
+// still be handed over should the retry not be possible in time. By default, it
+// is 64 KiB.
+func WithDrain(bytes int64) TransportOption {
+	return func(c *transportConfig) { c.drain = min(bytes, math.MaxInt64-1) }
+}
+
+// WithTransportClock sets the clock by which dates in Retry-After and Unix times in
+// X-RateLimit-Reset are read; the buckets sleep on their own. By default, and for
+// nil, it is the system clock.
+func WithTransportClock(clock tokenbucket.Clock) TransportOption {
+	return func(c *transportConfig) {
+		c.now = time.Now
+		if clock != nil {
+			c.now = clock.Now
+		}
+	}
+}
+
+// WithJitterSource sets where the jitter comes from: one number is drawn from it
+// when the Transport is made, and two Transports with equal numbers jitter alike.
+// By default, and for nil, every Transport draws its own at random.
+func WithJitterSource(source rand.Source) TransportOption {
+	return func(c *transportConfig) {
+		c.random = rand.Uint64
+		if source != nil {
+			c.random = source.Uint64
+		}
+	}
+}
