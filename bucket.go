@@ -125,7 +125,9 @@ func (l Limit) Validate() error {
 // It is tempting to keep the level itself and the instant of the last request.
 // But then every request rounds the level anew, and the errors add up; this way
 // one multiplication and one division lead from whole nanoseconds to the level,
-// however many requests there were.
+// however many requests there were. Only the costs are still added up: exactly
+// while they have few binary digits, as whole numbers, halves and quarters do;
+// where they do not, the balance rounds in its last place.
 //
 // The zero State is an empty bucket at the origin; [Limit.Full] makes a full one.
 type State struct {
@@ -832,7 +834,7 @@ func (b *Bucket) Waiting() int {
 	b.advanceLocked(now)
 	waiting := 0
 	for w := b.queue.head; w != nil; w = w.next {
-		if w.asleep || w.nudges == nil {
+		if w.nudges == nil || w.asleep && w.alarm > b.latest {
 			waiting++
 		}
 	}
@@ -930,14 +932,30 @@ func (b *Bucket) admitOrQueueLocked(ctx context.Context, now time.Duration, cost
 func (b *Bucket) setTimer(w *waiter) <-chan time.Time {
 	var timer <-chan time.Time
 	if w.alarm != Never {
-		timer = b.time.After(timeline.Until(b.time.Now(), w.alarm))
-		if b.time.Now() >= w.alarm { // a mock may have moved meanwhile: the timer would be late
-			w.nudge()
-		}
+		timer = b.startTimer(w.alarm)
 	}
 	b.mu.Lock()
 	w.asleep = len(w.nudges) == 0 // with a nudge ahead it is about to set another
 	b.mu.Unlock()
+	return timer
+}
+
+// startTimer returns what rings at an instant. A mock may move between being read
+// and being asked for a timer, which then rings too late: it is asked again. Nor
+// does every mock's After(0) ring.
+func (b *Bucket) startTimer(at time.Duration) (timer <-chan time.Time) {
+	for range 3 { // another clock than a mock moves all the time
+		now := b.time.Now()
+		if at <= now {
+			due := make(chan time.Time)
+			close(due)
+			return due
+		}
+		timer = b.time.After(timeline.Until(now, at))
+		if b.time.Clock == nil || b.time.Now() == now {
+			break
+		}
+	}
 	return timer
 }
 
