@@ -7,7 +7,9 @@ import (
 	"math"
 	"math/big"
 	"math/rand/v2"
+	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -1105,4 +1107,1086 @@ func TestBucketMadeOutsideOfABubble(t *testing.T) {
 		bucket.TryAcquire(1)
 		require.LessOrEqual(t, bucket.Tokens(), 1.0)
 	})
+}
+
+// Reservations and changed limits, held to the oracle.
+
+// TestReservationsMatchTheOracle lets reservations, their cancellations and all that
+// moves the level happen at random, on a clock that steps back now and then. Where
+// the level is noted, by Pause and SetLimits, the instants are exact in binary.
+func TestReservationsMatchTheOracle(t *testing.T) {
+	for seed := range uint64(60) {
+		random := rand.New(rand.NewPCG(seed, 11))
+		b := &booking{T: t, random: random, clock: new(waittest.Clock), exact: seed%2 == 0}
+		b.limits = b.randomLimits(1 + random.IntN(3))
+		b.bucket = newBucket(t, b.clock, b.limits...)
+		b.oracle = waittest.NewOracle(b.limits...)
+		for i := range 100 {
+			b.where = fmt.Sprintf("seed %d, step %d, %+v at %v", seed, i, b.limits, b.now)
+			b.passTime()
+			b.act()
+			b.check()
+		}
+	}
+}
+
+type booking struct {
+	*testing.T
+	random *rand.Rand
+	clock  *waittest.Clock
+	bucket *tokenbucket.Bucket
+	oracle *waittest.Oracle
+	limits []Limit
+	exact  bool
+	where  string
+
+	now, back time.Duration // the latest instant seen, and by how much the clock is behind it
+	booked    []booked
+}
+
+type booked struct {
+	*tokenbucket.Reservation
+	place *waittest.Place
+}
+
+func (b *booking) randomLimits(n int) []Limit {
+	refills := []float64{1, 3, 7, 10}
+	if b.exact {
+		refills = []float64{1, 2, 4, 8}
+	}
+	limits := make([]Limit, n)
+	for i := range limits {
+		limits[i] = Limit{float64(1 + b.random.IntN(12)), refills[b.random.IntN(len(refills))]}
+	}
+	return limits
+}
+
+func (b *booking) least() float64 {
+	return slices.MinFunc(b.limits, func(x, y Limit) int { return int(x.Capacity - y.Capacity) }).Capacity
+}
+
+func (b *booking) passTime() {
+	tick := sec / 32
+	if !b.exact {
+		tick = time.Duration(b.random.Int64N(int64(sec / 8)))
+	}
+	b.now += tick * time.Duration(b.random.IntN(3)*b.random.IntN(20))
+	b.oracle.Advance(b.now)
+	b.clock.Set(b.now)
+	b.bucket.Tokens() // now it has seen it
+	b.back = 0
+	if b.random.IntN(4) == 0 {
+		b.back = time.Duration(b.random.Int64N(int64(sec)))
+	}
+	b.clock.Set(b.now - b.back)
+}
+
+func (b *booking) act() {
+	cost := float64(b.random.IntN(int(b.least())*4+1)) / 4
+	tokens := float64(b.random.IntN(24)) / 4
+	switch b.random.IntN(10) {
+	case 0, 1, 2:
+		r, err := b.bucket.Reserve(cost)
+		require.NoError(b, err)
+		b.booked = append(b.booked, booked{r, b.oracle.Wait(cost)})
+	case 3, 4:
+		if len(b.booked) > 0 {
+			r := b.booked[b.random.IntN(len(b.booked))]
+			require.Equal(b, b.oracle.Cancel(r.place), r.Cancel(), b.where)
+		}
+	case 5:
+		wait, ok := b.bucket.TryAcquire(cost)
+		want, wantOK := b.oracle.Try(cost)
+		require.Equal(b, wantOK, ok, b.where)
+		require.Equal(b, b.told(want), wait, b.where)
+	case 6:
+		require.NoError(b, b.bucket.Refund(tokens))
+		b.oracle.Refund(tokens)
+	case 7:
+		require.NoError(b, b.bucket.Charge(tokens))
+		b.oracle.Charge(tokens)
+	case 8:
+		b.pauseOrSetLimits()
+	case 9:
+		if b.random.IntN(4) == 0 {
+			b.bucket.Fill()
+			b.oracle.Fill()
+		}
+	}
+}
+
+func (b *booking) pauseOrSetLimits() {
+	switch {
+	case !b.exact:
+	case b.random.IntN(2) == 0:
+		d := sec / 32 * time.Duration(1+b.random.IntN(90))
+		b.bucket.Pause(d)
+		b.oracle.Pause(d)
+	default:
+		b.limits = b.randomLimits(len(b.limits))
+		require.NoError(b, b.bucket.SetLimits(b.limits...))
+		b.oracle.SetLimits(b.limits...)
+	}
+}
+
+// told is a wait from the latest instant, as it is told from a reading before it.
+func (b *booking) told(wait time.Duration) time.Duration {
+	if wait > 0 {
+		return wait + b.back
+	}
+	return 0
+}
+
+func (b *booking) check() {
+	require.Equal(b, b.oracle.Waiting(), b.bucket.Waiting(), b.where)
+	require.InDelta(b, b.oracle.Tokens(), b.bucket.Tokens(), 1e-9, b.where)
+	for i, r := range b.booked {
+		want := Never // cancelled, or its cost is above the capacity now
+		if r.place.Served {
+			want = 0
+		} else if b.oracle.Queued(r.place) {
+			want = b.told(b.oracle.Due(r.place, 0) - b.now)
+		}
+		require.Equal(b, want, r.Delay(), "%s: reservation %d", b.where, i)
+		if want == Never || want == 0 {
+			require.False(b, r.Cancel(), "%s: reservation %d", b.where, i)
+		}
+	}
+}
+
+func TestReservationIsDueThoughNobodyCalls(t *testing.T) {
+	mock := new(waittest.Clock)
+	bucket := newBucket(t, mock, Limit{10, 1})
+	bucket.TryAcquire(10)
+	reservation, err := bucket.Reserve(10)
+	require.NoError(t, err)
+	mock.Set(15 * sec) // 5 more since it was due
+	require.Equal(t, 5.0, bucket.Tokens())
+	require.Zero(t, reservation.Delay())
+	require.False(t, reservation.Cancel())
+	mock.Set(time.Hour)
+	require.Equal(t, 10.0, bucket.Tokens())
+}
+
+func TestReservationAheadKeepsNobodyAsleep(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		start := time.Now()
+		bucket := tokenbucket.MustNew(Limit{10, 1}, tokenbucket.WithTokens(0))
+		_, err := bucket.Reserve(2)
+		require.NoError(t, err)
+		left := make(chan time.Duration, 1)
+		go func() {
+			assert.NoError(t, bucket.Wait(context.Background(), 3)) // due at 5 s
+			left <- time.Since(start)
+		}()
+		synctest.Wait()
+		require.NoError(t, bucket.Refund(1))
+		require.Equal(t, 4*sec, <-left)
+	})
+}
+
+// Limits that change.
+
+func TestSetLimitsMovesEveryTurnAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		start := time.Now()
+		bucket := newBucket(t, nil, Limit{10, 1}, Limit{20, 2})
+		require.NoError(t, bucket.Charge(20)) // -10 and 0
+		var group sync.WaitGroup
+		for i, want := range []time.Duration{5500 * ms, 6500 * ms, 7500 * ms} {
+			group.Go(func() {
+				assert.NoError(t, bucket.Wait(context.Background(), float64(min(i+1, 2))))
+				assert.Equal(t, want, time.Since(start), i)
+			})
+			synctest.Wait()
+		}
+		time.Sleep(4 * sec) // -6 and 8: due at 11 s, 13 s and 15 s
+		require.Equal(t, -11.0, bucket.Tokens())
+		require.ErrorIs(t, bucket.SetLimits(Limit{10, 5}), tokenbucket.ErrInvalidLimit, "one for each")
+		require.NoError(t, bucket.SetLimits(Limit{10, 1000}, Limit{4, 2})) // -6 and 4
+		require.NoError(t, bucket.SetLimits(Limit{10, 1000}, Limit{2, 2})) // -6 and 2
+		require.NoError(t, bucket.Charge(4))                               // -10 and -2
+		group.Wait()
+		require.Equal(t, []Limit{{10, 1000}, {2, 2}}, bucket.Limits())
+		require.Equal(t, 0.0, bucket.Tokens())
+	})
+}
+
+// Bounded queues.
+
+func TestMaxWaitersAreCountedLast(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		bucket := tokenbucket.MustNew(Limit{5, 1}, tokenbucket.WithMaxWaiters(1), tokenbucket.WithTokens(0))
+		first, err := bucket.Reserve(1)
+		require.NoError(t, err)
+		ctx, cancel := context.WithTimeout(context.Background(), sec)
+		defer cancel()
+		require.ErrorIs(t, bucket.Wait(ctx, 6), tokenbucket.ErrCostExceedsCapacity)
+		require.ErrorIs(t, bucket.Wait(ctx, 1), context.DeadlineExceeded, "the deadline before the waiters")
+		require.ErrorIs(t, bucket.Wait(context.Background(), 1), tokenbucket.ErrTooManyWaiters)
+		_, err = bucket.Reserve(-1)
+		require.ErrorIs(t, err, tokenbucket.ErrInvalidCost)
+		free, err := bucket.Reserve(0)
+		require.NoError(t, err, "0 waits for nobody")
+		require.Zero(t, free.Delay())
+		time.Sleep(sec)
+		second, err := bucket.Reserve(2)
+		require.NoError(t, err, "one that is due is not counted, though nobody has called")
+		require.Zero(t, first.Delay())
+		require.Equal(t, 2*sec, second.Delay())
+		require.Equal(t, 1, bucket.Waiting())
+	})
+}
+
+// Clocks, and the moments between two steps.
+
+// heldClock is a mock on which a test holds the goroutine up that reads it next,
+// after it has read: as the scheduler may.
+type heldClock struct {
+	*clock.Mock
+	hold atomic.Pointer[heldReading]
+}
+
+type heldReading struct{ read, resume chan struct{} }
+
+func (c *heldClock) holdNext() *heldReading {
+	h := &heldReading{make(chan struct{}), make(chan struct{})}
+	c.hold.Store(h)
+	return h
+}
+
+func (c *heldClock) Since(t time.Time) time.Duration {
+	now := c.Mock.Since(t)
+	if h := c.hold.Swap(nil); h != nil {
+		close(h.read)
+		<-h.resume
+	}
+	return now
+}
+
+func TestReadInOneOrderLockedInAnother(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		mock := &heldClock{Mock: clock.NewMock()}
+		bucket := newBucket(t, mock, Limit{3, 1})
+		mock.Add(10 * sec)
+		var group sync.WaitGroup
+		late := func(call func()) *heldReading {
+			h := mock.holdNext()
+			group.Go(call)
+			<-h.read
+			return h
+		}
+		acquired := late(func() {
+			_, ok := bucket.TryAcquire(1)
+			assert.True(t, ok, "no part of a burst is refused")
+		})
+		waited := late(func() { assert.NoError(t, bucket.Wait(context.Background(), 1)) })
+		refused := late(func() {
+			wait, ok := bucket.TryAcquire(2)
+			assert.False(t, ok)
+			assert.Equal(t, 7*sec, wait, "2 are there at 17 s")
+		})
+		mock.Add(5 * sec)
+		_, ok := bucket.TryAcquire(1)
+		require.True(t, ok)
+		for _, h := range []*heldReading{acquired, waited, refused} {
+			close(h.resume)
+			synctest.Wait()
+		}
+		group.Wait()
+		require.Equal(t, 0.0, bucket.Tokens(), "nothing is minted")
+	})
+}
+
+func TestDeadlineIsHeldAgainstTheTurnNotAnOldReading(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		mock := &heldClock{Mock: clock.NewMock()}
+		mock.Set(time.Now())
+		bucket := newBucket(t, mock, Limit{1, 1})
+		bucket.TryAcquire(1)
+		ctx, cancel := context.WithTimeout(context.Background(), 5500*ms)
+		defer cancel()
+		h := mock.holdNext()
+		result := make(chan error, 1)
+		go func() { result <- bucket.Wait(ctx, 1) }() // due at 1 s
+		<-h.read
+		time.Sleep(5 * sec)
+		mock.Set(time.Now())
+		close(h.resume)
+		synctest.Wait()
+		mock.Add(1)
+		require.NoError(t, <-result)
+	})
+}
+
+// golang/go#56924 on a mock: A gives up at 0.5 s, so B is due at 1 s and not at 2 s.
+// A test that sees Waiting() == 1 may advance. If B were counted before its new
+// timer is set, it would sleep on and the test would hang.
+func TestWaitingCountsOnlyWhoseTimerIsSet(t *testing.T) {
+	mock := &heldClock{Mock: clock.NewMock()}
+	bucket := newBucket(t, mock, Limit{1, 1})
+	bucket.TryAcquire(1)
+	ctx, cancel := context.WithCancel(context.Background())
+	a, b := make(chan error, 1), make(chan error, 1)
+	go func() { a <- bucket.Wait(ctx, 1) }()
+	pollWaiting(bucket, 1)
+	go func() { b <- bucket.Wait(context.Background(), 1) }()
+	pollWaiting(bucket, 2)
+	mock.Add(500 * ms)
+
+	aWakes := mock.holdNext()
+	cancel()
+	<-aWakes.read
+	bWakes := mock.holdNext()
+	close(aWakes.resume)
+	require.ErrorIs(t, <-a, context.Canceled)
+	<-bWakes.read
+	require.Zero(t, bucket.Waiting(), "B has woken and is about to set another timer")
+	close(bWakes.resume)
+	pollWaiting(bucket, 1)
+	mock.Add(500 * ms)
+	require.NoError(t, <-b)
+}
+
+// A charge makes the timer ring too early: until the waiter has set another, it is
+// not counted.
+func TestWaitingDoesNotCountWhoWokeInVain(t *testing.T) {
+	mock := &heldClock{Mock: clock.NewMock()}
+	bucket := newBucket(t, mock, Limit{1, 1})
+	bucket.TryAcquire(1)
+	left := make(chan error, 1)
+	go func() { left <- bucket.Wait(context.Background(), 1) }()
+	pollWaiting(bucket, 1)
+	require.NoError(t, bucket.Charge(1))
+	wakes := mock.holdNext()
+	added := make(chan struct{})
+	go func() {
+		defer close(added)
+		mock.Add(sec)
+	}()
+	<-wakes.read
+	setsTimer := mock.holdNext()
+	close(wakes.resume)
+	<-setsTimer.read
+	require.Zero(t, bucket.Waiting())
+	close(setsTimer.resume)
+	<-added
+	pollWaiting(bucket, 1)
+	mock.Add(sec)
+	require.NoError(t, <-left)
+}
+
+// One Add may go on while a waiter is about to set its timer: between its reading of
+// the clock and the timer lie 9 s here, and the timer would ring at 11 s.
+func TestMockThatMovesWhileATimerIsSet(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		mock := &heldClock{Mock: clock.NewMock()}
+		bucket := newBucket(t, mock, Limit{1, 1})
+		bucket.TryAcquire(1)
+		var group sync.WaitGroup
+		queue := func(ctx context.Context) {
+			group.Go(func() { _ = bucket.Wait(ctx, 1) })
+			synctest.Wait()
+		}
+		queue(context.Background())
+		ctx, cancel := context.WithCancel(context.Background())
+		queue(ctx)
+		queue(context.Background())
+		cancel() // the last is due at 2 s, its timer would ring at 3 s
+		synctest.Wait()
+		require.Equal(t, 2, bucket.Waiting())
+
+		firstWakes, added := mock.holdNext(), make(chan struct{})
+		go func() {
+			defer close(added)
+			mock.Add(10 * sec)
+		}()
+		<-firstWakes.read
+		lastWakes := mock.holdNext()
+		close(firstWakes.resume)
+		<-lastWakes.read
+		setsTimer := mock.holdNext()
+		close(lastWakes.resume)
+		<-setsTimer.read
+		<-added
+		close(setsTimer.resume)
+		group.Wait()
+	})
+}
+
+// pollWaiting is what a test with a mock clock does before it advances it.
+func pollWaiting(bucket *tokenbucket.Bucket, n int) {
+	for bucket.Waiting() != n {
+		time.Sleep(10 * time.Microsecond)
+	}
+}
+
+func TestPolledMockNeverHangs(t *testing.T) {
+	for range 20 {
+		mock := clock.NewMock()
+		bucket := newBucket(t, mock, Limit{4, 1})
+		bucket.TryAcquire(4)
+		var group sync.WaitGroup
+		queue := func(ctx context.Context, cost float64) {
+			group.Go(func() { _ = bucket.Wait(ctx, cost) })
+		}
+		ctx, cancel := context.WithCancel(context.Background())
+		queue(ctx, 4)
+		pollWaiting(bucket, 1)
+		for range 3 {
+			queue(context.Background(), 1)
+		}
+		pollWaiting(bucket, 4)
+		mock.Add(500 * ms)
+		cancel() // the first of the others is due at 1 s
+		pollWaiting(bucket, 3)
+		mock.Add(500 * ms)
+		pollWaiting(bucket, 2)
+		assert.NoError(t, bucket.Refund(0.75)) // the next at 1.25 s
+		pollWaiting(bucket, 2)
+		mock.Add(250 * ms)
+		pollWaiting(bucket, 1)
+		bucket.Pause(sec) // the last at 3.25 s
+		pollWaiting(bucket, 1)
+		mock.Add(2 * sec)
+		group.Wait()
+	}
+}
+
+// Everything at once, for the race detector: nobody is left behind, and no more
+// is taken than there was.
+func TestEverythingAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const refill = 50
+		start := time.Now()
+		bucket := tokenbucket.MustNew(Limit{20, refill}, tokenbucket.WithLimit(Limit{40, refill}), tokenbucket.WithMaxWaiters(100))
+		var taken, refunded atomic.Int64
+		var group sync.WaitGroup
+		for worker := range uint64(40) {
+			group.Go(func() {
+				random := rand.New(rand.NewPCG(worker, 5))
+				for range 60 {
+					refunded.Add(meddle(t, bucket, random))
+					taken.Add(takeSome(bucket, random))
+					time.Sleep(time.Duration(random.IntN(20)) * 10 * ms)
+				}
+			})
+		}
+		group.Wait()
+		require.LessOrEqual(t, float64(taken.Load()), 20+refill*time.Since(start).Seconds()+float64(refunded.Load()))
+		time.Sleep(time.Hour)
+		require.Zero(t, bucket.Waiting())
+		require.Equal(t, 20.0, bucket.Tokens(), "the first of the limits is full")
+	})
+}
+
+func meddle(t *testing.T, bucket *tokenbucket.Bucket, random *rand.Rand) (refunded int64) {
+	switch random.IntN(30) {
+	case 0:
+		bucket.Pause(time.Duration(random.IntN(20)) * 10 * ms)
+	case 1:
+		assert.NoError(t, bucket.SetLimits(Limit{20, 50}, Limit{float64(20 + random.IntN(40)), 50}))
+	case 2:
+		assert.NoError(t, bucket.Refund(3))
+		return 3
+	case 3:
+		assert.NoError(t, bucket.Charge(2))
+	}
+	return 0
+}
+
+// takeSome asks in one of the ways there are, and returns what it got.
+func takeSome(bucket *tokenbucket.Bucket, random *rand.Rand) int64 {
+	cost := int64(1 + random.IntN(20))
+	ok := false
+	switch random.IntN(4) {
+	case 0:
+		_, ok = bucket.TryAcquire(float64(cost))
+	case 1:
+		ok = bucket.Take(float64(cost)).OK
+	case 2:
+		ctx, cancel := context.WithTimeout(context.Background(), time.Duration(random.IntN(300))*10*ms)
+		defer cancel()
+		ok = bucket.Wait(ctx, float64(cost)) == nil
+	case 3:
+		ok = sleepOff(bucket, float64(cost), time.Duration(random.IntN(300))*10*ms)
+	}
+	if ok {
+		return cost
+	}
+	return 0
+}
+
+// sleepOff sleeps until a reservation is due, or cancels it if that takes too long.
+func sleepOff(bucket *tokenbucket.Bucket, cost float64, patience time.Duration) bool {
+	reservation, err := bucket.Reserve(cost)
+	if err != nil {
+		return false
+	}
+	for delay := reservation.Delay(); delay > 0; delay = reservation.Delay() {
+		if delay > patience && reservation.Cancel() {
+			return false
+		}
+		time.Sleep(min(delay, time.Minute))
+	}
+	return true
+}
+
+// Reservations.
+
+func TestReservationOfWhatIsNotToBeHad(t *testing.T) {
+	bucket := newBucket(t, new(waittest.Clock), Limit{10, 1})
+	for cost, want := range map[float64]error{
+		10.5: tokenbucket.ErrCostExceedsCapacity, math.Inf(1): tokenbucket.ErrCostExceedsCapacity,
+		-1: tokenbucket.ErrInvalidCost, math.Inf(-1): tokenbucket.ErrInvalidCost, math.NaN(): tokenbucket.ErrInvalidCost,
+	} {
+		r, err := bucket.Reserve(cost)
+		require.ErrorIs(t, err, want)
+		require.Nil(t, r)
+	}
+	require.Equal(t, 10.0, bucket.Tokens())
+}
+
+func TestReservationDueForNever(t *testing.T) {
+	mock := new(waittest.Clock)
+	bucket := newBucket(t, mock, Limit{1, 1e-12})
+	bucket.TryAcquire(1)
+	r, err := bucket.Reserve(1)
+	require.NoError(t, err)
+	require.Equal(t, Never, r.Delay())
+	mock.Set(100 * 365 * 24 * time.Hour)
+	require.Equal(t, Never, r.Delay())
+	require.Equal(t, 1, bucket.Waiting())
+	require.True(t, r.Cancel())
+	require.Zero(t, bucket.Waiting())
+}
+
+// What falls due while nobody calls is paid then, and not when somebody asks: the
+// cap does not swallow what is refilled in between.
+func TestReservationIsPaidWhenItFallsDue(t *testing.T) {
+	for _, ask := range []func(b *tokenbucket.Bucket, r *tokenbucket.Reservation){
+		func(_ *tokenbucket.Bucket, r *tokenbucket.Reservation) { r.Delay() },
+		func(_ *tokenbucket.Bucket, r *tokenbucket.Reservation) { r.Cancel() },
+		func(b *tokenbucket.Bucket, _ *tokenbucket.Reservation) { b.Waiting() },
+		func(b *tokenbucket.Bucket, _ *tokenbucket.Reservation) { b.Tokens() },
+		func(b *tokenbucket.Bucket, _ *tokenbucket.Reservation) { b.Take(0) },
+		func(b *tokenbucket.Bucket, _ *tokenbucket.Reservation) { b.State() },
+	} {
+		mock := new(waittest.Clock)
+		bucket := newBucket(t, mock, Limit{2, 1})
+		bucket.TryAcquire(2)
+		first, err := bucket.Reserve(2)
+		require.NoError(t, err)
+		second, err := bucket.Reserve(2)
+		require.NoError(t, err)
+		mock.Set(5500 * ms) // due at 2 s and at 4 s
+		ask(bucket, second)
+		require.Zero(t, bucket.Waiting())
+		require.Zero(t, first.Delay())
+		require.Zero(t, second.Delay())
+		require.False(t, first.Cancel())
+		require.Equal(t, 1.5, bucket.Tokens())
+	}
+}
+
+func TestZeroReservation(t *testing.T) {
+	var r tokenbucket.Reservation
+	require.Zero(t, r.Delay())
+	require.False(t, r.Cancel())
+	var bucket tokenbucket.Bucket
+	free, err := bucket.Reserve(0)
+	require.NoError(t, err)
+	require.Zero(t, free.Delay())
+	_, err = bucket.Reserve(1)
+	require.ErrorIs(t, err, tokenbucket.ErrCostExceedsCapacity)
+}
+
+func TestReservationIsCancelledOnceByMany(t *testing.T) {
+	bucket := newBucket(t, new(waittest.Clock), Limit{10, 1})
+	bucket.TryAcquire(10)
+	r, err := bucket.Reserve(5)
+	require.NoError(t, err)
+	var cancelled atomic.Int32
+	var group sync.WaitGroup
+	for range 20 {
+		group.Go(func() {
+			if r.Cancel() {
+				cancelled.Add(1)
+			}
+			r.Delay()
+		})
+	}
+	group.Wait()
+	require.Equal(t, int32(1), cancelled.Load())
+	require.Zero(t, bucket.Tokens())
+}
+
+func TestFillServesTheQueueAndEndsAPause(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		start := time.Now()
+		bucket := newBucket(t, nil, Limit{10, 1}, Limit{20, 1})
+		require.NoError(t, bucket.Charge(50))
+		bucket.Pause(Never)
+		first := takePlace(t, bucket, start, 6, false)
+		second := takePlace(t, bucket, start, 3, true)
+		third := takePlace(t, bucket, start, 4, false)
+		time.Sleep(sec)
+		require.Equal(t, Never, second.reserved.Delay())
+		bucket.Fill()
+		first.due, second.due, third.due = sec, sec, 4*sec
+		for _, p := range []*place{first, second, third} {
+			requireLeftAt(t, start, p)
+		}
+		require.Zero(t, bucket.Tokens())
+		require.Zero(t, bucket.Waiting())
+	})
+}
+
+// Places in the queue, of both kinds.
+
+// place is a waiter or a reservation, and when it is to leave.
+type place struct {
+	cost     float64
+	due      time.Duration
+	reserved *tokenbucket.Reservation // nil: a waiter
+	cancel   context.CancelFunc
+	left     chan time.Duration // when a waiter got its tokens
+}
+
+func takePlace(t *testing.T, bucket *tokenbucket.Bucket, start time.Time, cost float64, reserve bool) *place {
+	p := &place{cost: cost}
+	if reserve {
+		var err error
+		p.reserved, err = bucket.Reserve(cost)
+		require.NoError(t, err)
+		p.cancel = func() { require.True(t, p.reserved.Cancel()) }
+		return p
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	p.cancel, p.left = cancel, make(chan time.Duration, 1)
+	go func() {
+		defer cancel()
+		if bucket.Wait(ctx, cost) == nil {
+			p.left <- time.Since(start)
+		}
+	}()
+	synctest.Wait()
+	return p
+}
+
+// A single limit's turns in closed form: the tokens of everyone up to it, less the
+// level, over the refill, rounded up. All in billionths of a token, so whole.
+func turns(now time.Duration, level, refill int64, places []*place) {
+	for _, p := range places {
+		level -= int64(p.cost * 1e9)
+		p.due = now + time.Duration(max(0, (-level+refill-1)/refill))
+	}
+}
+
+// Whatever happens to a queue, and whoever is in it: everyone leaves at the instant
+// that is right from then on.
+func TestTurnsOfWaitersAndReservationsAfterAnyChange(t *testing.T) {
+	for seed := range uint64(400) {
+		synctest.Test(t, func(t *testing.T) { changeTurns(t, rand.New(rand.NewPCG(seed, 3))) })
+	}
+}
+
+func changeTurns(t *testing.T, random *rand.Rand) {
+	start := time.Now()
+	refill := []int64{1, 2, 3, 7}[random.IntN(4)]
+	bucket := newBucket(t, nil, Limit{16, float64(refill)})
+	bucket.TryAcquire(16)
+	var places []*place
+	for range 1 + random.IntN(8) {
+		places = append(places, takePlace(t, bucket, start, float64(1+random.IntN(32))/4, random.IntN(2) == 0))
+	}
+	turns(0, 0, refill, places)
+	now := time.Duration(1)
+	if last := places[len(places)-1].due; last > 1 {
+		now = 1 + time.Duration(random.Int64N(int64(last)-1)) // before the last has left
+	}
+	level := refill * int64(now)
+	time.Sleep(now)
+	synctest.Wait()
+	for places[0].due <= now {
+		level -= int64(places[0].cost * 1e9)
+		requireLeftAt(t, start, places[0])
+		places = places[1:]
+	}
+	amount := random.Int64N(80)
+	switch random.IntN(4) {
+	case 0:
+		require.NoError(t, bucket.Refund(float64(amount)/4))
+		level = min(16e9, level+amount*25e7)
+	case 1:
+		require.NoError(t, bucket.Charge(float64(amount)/4))
+		level -= amount * 25e7
+	case 2:
+		bucket.Pause(time.Duration(amount))
+		if amount > 0 {
+			level = min(0, level) - refill*amount
+		}
+	case 3:
+		gone := random.IntN(len(places))
+		places[gone].cancel()
+		synctest.Wait()
+		places = append(places[:gone:gone], places[gone+1:]...)
+	}
+	turns(now, level, refill, places)
+	for _, p := range places {
+		requireLeftAt(t, start, p)
+	}
+	synctest.Wait()
+	require.Zero(t, bucket.Waiting())
+}
+
+func requireLeftAt(t *testing.T, start time.Time, p *place) {
+	t.Helper()
+	if p.reserved == nil {
+		require.Equal(t, p.due, <-p.left)
+		return
+	}
+	if wait := p.due - time.Since(start); wait > 0 {
+		require.Equal(t, wait, p.reserved.Delay())
+		time.Sleep(wait - 1)
+		require.Equal(t, time.Duration(1), p.reserved.Delay())
+		time.Sleep(time.Nanosecond)
+	}
+	require.Zero(t, p.reserved.Delay())
+	require.False(t, p.reserved.Cancel())
+}
+
+// SetLimits.
+
+func TestSetLimitsMovesTurnsBothWays(t *testing.T) {
+	for _, now := range []struct {
+		limit Limit
+		first time.Duration // due, changed at 1 s
+	}{
+		{Limit{10, 2}, 2 * sec}, {Limit{10, 0.5}, 5 * sec}, {Limit{1 << 10, 1}, 3 * sec},
+		{Limit{10, 1e9}, sec + 2}, {Limit{10, 4}, 1500 * ms}, {Limit{3, 1}, 3 * sec},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			start := time.Now()
+			bucket := newBucket(t, nil, Limit{10, 1})
+			bucket.TryAcquire(10)
+			first := takePlace(t, bucket, start, 3, false)
+			second := takePlace(t, bucket, start, 3, true)
+			third := takePlace(t, bucket, start, 3, false)
+			time.Sleep(sec) // one token is there, two are missing
+			require.NoError(t, bucket.SetLimits(now.limit))
+			first.due = now.first
+			second.due = now.first + time.Duration(3e9/now.limit.RefillPerSec)
+			third.due = now.first + time.Duration(6e9/now.limit.RefillPerSec)
+			for _, p := range []*place{first, second, third} {
+				requireLeftAt(t, start, p)
+			}
+			require.Equal(t, []Limit{now.limit}, bucket.Limits())
+			require.Zero(t, bucket.Tokens())
+		})
+	}
+}
+
+// The first in the queue is turned away, and the next is paid for already.
+func TestSetLimitsTurnsAwayAndServesTheNext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		start := time.Now()
+		bucket := newBucket(t, nil, Limit{10, 1}, Limit{20, 2})
+		bucket.TryAcquire(10)
+		large := make(chan error, 1)
+		go func() { large <- bucket.Wait(context.Background(), 9) }()
+		synctest.Wait()
+		also, err := bucket.Reserve(8)
+		require.NoError(t, err)
+		small := takePlace(t, bucket, start, 5, false)
+		time.Sleep(5500 * ms)
+		require.ErrorIs(t, bucket.SetLimits(), tokenbucket.ErrInvalidLimit)
+		require.ErrorIs(t, bucket.SetLimits(Limit{5, 1}), tokenbucket.ErrInvalidLimit)
+		require.ErrorIs(t, bucket.SetLimits(Limit{5, 1}, Limit{20, 2}, Limit{20, 2}), tokenbucket.ErrInvalidLimit)
+		require.ErrorIs(t, bucket.SetLimits(Limit{10, 1}, Limit{20, math.NaN()}), tokenbucket.ErrInvalidLimit)
+		require.Equal(t, 3, bucket.Waiting(), "nothing changed")
+		require.Equal(t, []Limit{{10, 1}, {20, 2}}, bucket.Limits())
+
+		require.NoError(t, bucket.SetLimits(Limit{10, 1}, Limit{7, 2}))
+		require.ErrorIs(t, <-large, tokenbucket.ErrCostExceedsCapacity)
+		require.Equal(t, Never, also.Delay())
+		require.False(t, also.Cancel())
+		small.due = 5500 * ms
+		requireLeftAt(t, start, small)
+		require.Equal(t, 0.5, bucket.Tokens())
+	})
+}
+
+func TestSetLimitsKeepsTokensUpToTheNewCapacity(t *testing.T) { // contracts-sui#350, with somebody waiting
+	synctest.Test(t, func(t *testing.T) {
+		start := time.Now()
+		bucket := newBucket(t, nil, Limit{100, 1})
+		bucket.TryAcquire(100)
+		time.Sleep(10 * sec)
+		require.NoError(t, bucket.SetLimits(Limit{100, 100}))
+		require.Equal(t, 10.0, bucket.Tokens())
+		require.NoError(t, bucket.SetLimits(Limit{5, 100}))
+		require.Equal(t, 5.0, bucket.Tokens())
+		bucket.TryAcquire(5)
+		two := takePlace(t, bucket, start, 2, false)
+		require.NoError(t, bucket.SetLimits(Limit{2, 1}))
+		two.due = 12 * sec
+		requireLeftAt(t, start, two)
+		require.NoError(t, bucket.Charge(7))
+		require.NoError(t, bucket.SetLimits(Limit{50, 1}))
+		require.Equal(t, -7.0, bucket.Tokens(), "debt stays")
+	})
+}
+
+func TestSetLimitsDuringAPause(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		start := time.Now()
+		bucket := newBucket(t, nil, Limit{10, 1})
+		bucket.Pause(4 * sec)
+		p := takePlace(t, bucket, start, 2, false)
+		time.Sleep(sec)
+		require.NoError(t, bucket.SetLimits(Limit{10, 4}))
+		wait, ok := bucket.TryAcquire(1)
+		require.False(t, ok)
+		require.Equal(t, 3750*ms, wait)
+		p.due = 4500 * ms
+		requireLeftAt(t, start, p)
+	})
+}
+
+// WithMaxWaiters.
+
+func TestMaxWaitersCountsWhoIsStillQueued(t *testing.T) {
+	mock := new(waittest.Clock)
+	bucket, err := tokenbucket.New(Limit{1, 1}, tokenbucket.WithClock(mock), tokenbucket.WithTokens(0), tokenbucket.WithMaxWaiters(2))
+	require.NoError(t, err)
+	reserve := func(want error) (r *tokenbucket.Reservation) {
+		t.Helper()
+		r, err := bucket.Reserve(1)
+		require.ErrorIs(t, err, want)
+		return r
+	}
+	reserve(nil)
+	second := reserve(nil)
+	reserve(tokenbucket.ErrTooManyWaiters)
+	require.ErrorIs(t, bucket.Wait(context.Background(), 1), tokenbucket.ErrTooManyWaiters)
+	require.Equal(t, -2.0, bucket.Tokens(), "nothing was taken")
+	mock.Set(sec) // the first is due, though nobody asks for it
+	third := reserve(nil)
+	require.Equal(t, 2*sec, third.Delay())
+	reserve(tokenbucket.ErrTooManyWaiters)
+	require.True(t, second.Cancel())
+	require.Equal(t, sec, third.Delay())
+	require.Equal(t, 2*sec, reserve(nil).Delay())
+	require.NoError(t, bucket.SetLimits(Limit{0.5, 1})) // turns both away
+	require.NoError(t, bucket.Wait(context.Background(), 0))
+	_, err = bucket.Reserve(0.25)
+	require.NoError(t, err)
+}
+
+func TestMaxWaitersLetsExactlySoManyIn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		bucket := tokenbucket.MustNew(Limit{1, 1}, tokenbucket.WithTokens(0), tokenbucket.WithMaxWaiters(7))
+		var granted, turnedAway atomic.Int32
+		for range 50 {
+			go func() {
+				switch err := bucket.Wait(context.Background(), 1); {
+				case err == nil:
+					granted.Add(1)
+				default:
+					assert.ErrorIs(t, err, tokenbucket.ErrTooManyWaiters)
+					turnedAway.Add(1)
+				}
+			}()
+		}
+		synctest.Wait()
+		require.Equal(t, 7, bucket.Waiting())
+		require.Equal(t, int32(43), turnedAway.Load())
+		time.Sleep(7 * sec)
+		synctest.Wait()
+		require.Equal(t, int32(7), granted.Load())
+	})
+}
+
+// Waiting, polled by a test on a mock clock before it advances the clock.
+
+// steadyClock lets a test step in where the scheduler might.
+type steadyClock struct {
+	waittest.Clock
+	read  atomic.Pointer[stop]   // holds up whoever reads the clock next, after it has
+	after atomic.Pointer[func()] // runs before the next timer is set
+}
+
+type stop struct{ reached, resume chan struct{} }
+
+func (c *steadyClock) Since(origin time.Time) time.Duration {
+	now := c.Clock.Since(origin)
+	if s := c.read.Swap(nil); s != nil {
+		close(s.reached)
+		<-s.resume
+	}
+	return now
+}
+
+func (c *steadyClock) After(d time.Duration) <-chan time.Time {
+	if run := c.after.Swap(nil); run != nil {
+		(*run)()
+	}
+	return c.Clock.After(d)
+}
+
+func (c *steadyClock) stopNextReading() *stop {
+	s := &stop{make(chan struct{}), make(chan struct{})}
+	c.read.Store(s)
+	return s
+}
+
+// advanceWhenCounted does what a test does that polls Waiting: once it counts one
+// waiter it sets the clock to the instant at which that one is due, here at the
+// worst of all moments for the waiter, which is held up at s.
+func advanceWhenCounted(t *testing.T, mock *steadyClock, bucket *tokenbucket.Bucket, s *stop, due time.Duration) {
+	t.Helper()
+	<-s.reached
+	counted := bucket.Waiting() > 0
+	set := func() { mock.Set(due) }
+	if counted {
+		mock.after.Store(&set) // between its reading of the clock and its timer
+	}
+	close(s.resume)
+	synctest.Wait()
+	if !counted {
+		require.Equal(t, 1, bucket.Waiting())
+		set()
+		synctest.Wait()
+	}
+}
+
+func requireDone(t *testing.T, mock *steadyClock, left chan error) {
+	t.Helper()
+	select {
+	case err := <-left:
+		require.NoError(t, err)
+	default:
+		mock.Set(time.Hour)
+		<-left
+		t.Fatal("it was due and slept on: Waiting counted it before its timer was set")
+	}
+}
+
+func TestWaitingDoesNotCountWhoHasYetToSetItsTimer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		mock := new(steadyClock)
+		bucket := newBucket(t, mock, Limit{1, 1})
+		bucket.TryAcquire(1)
+		left := make(chan error, 1)
+		queueing := mock.stopNextReading()
+		go func() { left <- bucket.Wait(context.Background(), 1) }()
+		advanceWhenCounted(t, mock, bucket, queueing, sec)
+		requireDone(t, mock, left)
+	})
+}
+
+func TestWaitingDoesNotCountWhoseTimerRangInVain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		mock := new(steadyClock)
+		bucket := newBucket(t, mock, Limit{1, 1})
+		bucket.TryAcquire(1)
+		left := make(chan error, 1)
+		go func() { left <- bucket.Wait(context.Background(), 1) }()
+		synctest.Wait()
+		require.NoError(t, bucket.Charge(1)) // due at 2 s now
+		woken := mock.stopNextReading()
+		mock.Set(sec)
+		advanceWhenCounted(t, mock, bucket, woken, 2*sec)
+		requireDone(t, mock, left)
+	})
+}
+
+// Storms.
+
+// tempest is what may happen to a bucket at once. Its sums are in quarters of a token.
+type tempest struct {
+	bucket *tokenbucket.Bucket
+	spent  atomic.Int64
+}
+
+func (s *tempest) pay(quarters int) { s.spent.Add(int64(quarters)) }
+
+func (s *tempest) strike(t *testing.T, random *rand.Rand) {
+	quarters := random.IntN(40)
+	tokens := float64(quarters) / 4
+	switch random.IntN(8) {
+	case 0, 1, 2:
+		ctx, cancel := context.WithTimeout(context.Background(), time.Duration(random.Int64N(int64(30*sec))))
+		defer cancel()
+		if s.bucket.Wait(ctx, tokens) == nil {
+			s.pay(quarters)
+		}
+	case 3:
+		s.reserve(t, random, quarters)
+	case 4:
+		if _, ok := s.bucket.TryAcquire(tokens); ok {
+			s.pay(quarters)
+		}
+	case 5:
+		if s.bucket.Take(tokens).OK {
+			s.pay(quarters)
+		}
+	case 6:
+		assert.NoError(t, s.bucket.Refund(tokens))
+		s.pay(-quarters)
+	case 7:
+		assert.NoError(t, s.bucket.Charge(tokens))
+		s.pay(quarters)
+	}
+}
+
+func (s *tempest) reserve(t *testing.T, random *rand.Rand, quarters int) {
+	r, err := s.bucket.Reserve(float64(quarters) / 4)
+	if !assert.NoError(t, err) {
+		return
+	}
+	patience := random.IntN(4)
+	for delay := r.Delay(); delay > 0; delay = r.Delay() {
+		if patience--; patience < 0 && r.Cancel() {
+			return
+		}
+		time.Sleep(max(1, delay/2))
+	}
+	s.pay(quarters)
+}
+
+// rage lets many goroutines loose on a bucket, all in virtual time.
+func (s *tempest) rage(t *testing.T, seed uint64, disturb func(random *rand.Rand)) {
+	var group sync.WaitGroup
+	for i := range uint64(40) {
+		group.Go(func() {
+			random := rand.New(rand.NewPCG(seed, i))
+			for range 30 {
+				time.Sleep(time.Duration(random.Int64N(int64(2 * sec))))
+				s.strike(t, random)
+				disturb(random)
+			}
+		})
+	}
+	group.Wait()
+	require.Zero(t, s.bucket.Waiting())
+}
+
+func TestStormOfAllMethodsLosesAndMintsNothing(t *testing.T) {
+	for seed := range uint64(4) {
+		for _, limits := range [][]Limit{{{1 << 20, 64}}, {{1 << 20, 64}, {1 << 20, 128}}} {
+			t.Run(fmt.Sprint(seed, limits), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					start := time.Now()
+					s := &tempest{bucket: newBucket(t, nil, limits...)}
+					s.bucket.TryAcquire(1 << 20)
+					s.rage(t, seed, func(*rand.Rand) {})
+					seconds := int64(time.Since(start)/sec) + 1
+					time.Sleep(time.Duration(seconds)*sec - time.Since(start)) // so that all levels are exact
+					require.Equal(t, float64(64*4*seconds-s.spent.Load())/4, s.bucket.Tokens())
+				})
+			})
+		}
+	}
 }

@@ -58,9 +58,9 @@ func (a allHosts) Limits() []tokenbucket.Limit         { return a.bucket.Limits(
 //
 //   - After a 429, or a 503 with Retry-After, it pauses the bucket of that host for
 //     as long as Retry-After says, in seconds or as a date, so that every request
-//     holds, not only the one that was told. A 429 without a usable Retry-After, or with
-//     one that has passed already, pauses for as long as WithDefaultPause says; a 503
-//     without one does not pause. WithTooFast adds other statuses.
+//     holds, not only the one that was told. A 429 without one, or with one that is
+//     malformed, 0 or past, pauses for as long as WithDefaultPause says; a 503 does
+//     not pause then. WithTooFast adds other statuses.
 //   - A pause longer than WithLongestPause is not believed: the pause is that long
 //     then, and the answer is handed to the caller without a retry.
 //   - WithRateLimitFields slows down before the server refuses, WithRetries sends

@@ -83,7 +83,11 @@ func (t *Transport) jitter(host string, now time.Time, pause time.Duration) time
 // readRetryAfter returns the wait that Retry-After demands, 0 for none, for a
 // malformed one and for one that has passed already.
 func readRetryAfter(h http.Header, now time.Time) time.Duration {
-	wait, err := tokenbucket.ParseRetryAfter(h.Get(retryAfter), now)
+	value := h.Get(retryAfter)
+	if value == "" { // as on almost every answer: making an error of it takes time
+		return 0
+	}
+	wait, err := tokenbucket.ParseRetryAfter(value, now)
 	if err != nil {
 		return 0
 	}

@@ -5,13 +5,16 @@ import (
 	"fmt"
 	"math"
 	"net/http"
+	"runtime"
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/aa014e13/tokenbucket"
@@ -97,6 +100,7 @@ func TestTransportPausesByDefault(t *testing.T) {
 		{[]httplimit.TransportOption{httplimit.WithLongestPause(2 * time.Second)}, "", 2 * time.Second},
 		{[]httplimit.TransportOption{httplimit.WithLongestPause(60 * time.Second)}, "9223372037", 60 * time.Second},
 		{[]httplimit.TransportOption{httplimit.WithLongestPause(time.Hour)}, "3600", time.Hour},
+		{[]httplimit.TransportOption{httplimit.WithDefaultPause(time.Hour)}, "", 5 * time.Minute},
 	} {
 		onStage(t, func(t *testing.T, s *stage) {
 			client, _ := s.politely(oneASecond, row.opts...)
@@ -195,6 +199,7 @@ func TestTransportReadsRateLimitFields(t *testing.T) {
 		{"X, a fraction", 200, []string{"X-RateLimit-Remaining", "0.5", "X-RateLimit-Reset", "18"}, none, unread},
 		{"X, a list", 200, []string{"X-RateLimit-Remaining", "0, 5", "X-RateLimit-Reset", "18"}, none, unread},
 		{"X, beyond 64 bits", 200, []string{"X-RateLimit-Remaining", "0", "X-RateLimit-Reset", strings.Repeat("9", 30)}, none, 0},
+		{"X, a reset of 16 digits", 200, []string{"X-RateLimit-Remaining", "0", "X-RateLimit-Reset", "1000000000000000"}, none, 0},
 		{"both", 200, []string{"RateLimit", `"a";r=4;t=7`, "X-RateLimit-Remaining", "0", "X-RateLimit-Reset", "18"}, none, 4},
 		{"both, one malformed", 200, []string{"RateLimit", `"a";r=`, "X-RateLimit-Remaining", "0", "X-RateLimit-Reset", "18"}, 18 * time.Second, 0},
 
@@ -246,19 +251,30 @@ func TestTransportReadsRateLimitFields(t *testing.T) {
 }
 
 func TestTransportReadsUnixTimesByTheClock(t *testing.T) {
+	now := time.Date(2026, time.January, 1, 0, 0, 0, 0, time.UTC)
 	for _, row := range []struct {
-		reset int64 // after 2026-01-01
-		pause time.Duration
+		status int
+		reset  int64
+		pause  time.Duration
 	}{
-		{0, 0}, {-100, 0}, {1, time.Second}, {60, time.Minute}, {3600, 5 * time.Minute}, {1e14, 5 * time.Minute},
+		{200, now.Unix(), 0},
+		{200, now.Unix() - 100, 0},
+		{200, now.Unix() + 1, time.Second},
+		{200, now.Unix() + 60, time.Minute},
+		{200, now.Unix() + 3600, 5 * time.Minute},
+		{200, 999_999_999_999_999, 5 * time.Minute},
+		{200, 1_000_000_001, 0},               // in 2001
+		{200, 1_000_000_000, 5 * time.Minute}, // 31 years
+		{429, now.Unix() + 60, time.Minute},
+		{429, now.Unix() - 100, 10 * time.Second}, // as if it were not told
 	} {
 		onStage(t, func(t *testing.T, s *stage) {
-			time.Sleep(time.Until(time.Date(2026, time.January, 1, 0, 0, 0, 0, time.UTC)))
+			time.Sleep(time.Until(now))
 			client, bucket := s.politely(tokenbucket.Limit{Capacity: 10, RefillPerSec: 1}, httplimit.WithRateLimitFields())
-			s.will(200, "X-RateLimit-Remaining", "0", "X-RateLimit-Reset", strconv.FormatInt(time.Now().Unix()+row.reset, 10))
+			s.will(row.status, "X-RateLimit-Remaining", "0", "X-RateLimit-Reset", strconv.FormatInt(row.reset, 10))
 			s.get(client, exampleURL)
 			wait, _ := bucket.TryAcquire(10)
-			require.Equal(t, row.pause+10*time.Second, wait)
+			require.Equal(t, row.pause+10*time.Second, wait, "%+v", row)
 		})
 	}
 }
@@ -307,21 +323,104 @@ func TestTransportSlowsDownBeforeItIsRefused(t *testing.T) {
 	require.Greater(t, refusals(t, 10), 1)
 }
 
-// Many answers that tell the same must not be charged for one by one.
-func TestTransportLowersTheBucketOnce(t *testing.T) {
+// What is on its way was spent here, but the server has not counted it yet.
+func TestTransportCountsWhatIsOnItsWay(t *testing.T) {
 	onStage(t, func(t *testing.T, s *stage) {
-		for range 100 {
-			s.will(200, "RateLimit", `"default";r=50;t=60`)
-		}
-		client, bucket := s.politely(tokenbucket.Limit{Capacity: 1000, RefillPerSec: 1}, httplimit.WithRateLimitFields())
+		slow := make(chan struct{})
+		client, hosts := s.hostByHost(tokenbucket.Limit{Capacity: 100, RefillPerSec: 1}, httplimit.WithRateLimitFields(),
+			httplimit.WithTransportCosts(tokenbucket.Costs{"/slow": 2}),
+			httplimit.WithBase(roundTripFunc(func(req *http.Request) (*http.Response, error) {
+				if req.URL.Path == "/slow" {
+					<-slow
+				}
+				return s.RoundTrip(req)
+			})))
 		var group sync.WaitGroup
-		for range 100 {
-			group.Go(func() { s.get(client, exampleURL) })
+		for range 3 {
+			group.Go(func() { s.get(client, exampleURL+"slow") })
+			group.Go(func() { s.get(client, otherURL+"slow") })
 		}
+		synctest.Wait()
+		s.will(200, "RateLimit", `"default";r=40;t=60`)
+		s.get(client, exampleURL)
+		require.Equal(t, 40.0-3*2, hosts.Tokens("api.example.com"))
+		require.Equal(t, 100.0-3*2, hosts.Tokens("other.example.com"))
+		s.will(200, "RateLimit", `"default";r=5;t=60`)
+		s.get(client, exampleURL)
+		require.Zero(t, hosts.Tokens("api.example.com"))
+		close(slow)
 		group.Wait()
-		require.GreaterOrEqual(t, bucket.Tokens(), 50.0-100)
-		require.LessOrEqual(t, bucket.Tokens(), 50.0)
+		time.Sleep(100 * time.Second)
+		s.will(200, "RateLimit", `"default";r=40;t=60`)
+		s.get(client, exampleURL)
+		require.Equal(t, 40.0, hosts.Tokens("api.example.com"), "all have arrived")
 	})
+}
+
+func TestTransportRemembersNoHosts(t *testing.T) {
+	transport, err := httplimit.NewTransport(&ledger{}, httplimit.WithRateLimitFields(),
+		httplimit.WithBase(roundTripFunc(func(*http.Request) (*http.Response, error) {
+			return &http.Response{StatusCode: 200, Body: http.NoBody}, nil
+		})))
+	require.NoError(t, err)
+	heap := func() int64 {
+		var m runtime.MemStats
+		runtime.GC()
+		runtime.ReadMemStats(&m)
+		return int64(m.HeapAlloc)
+	}
+	before := heap()
+	for i := range 20_000 {
+		req, err := http.NewRequest(http.MethodGet, fmt.Sprintf("http://host%d.example.com/", i), nil)
+		require.NoError(t, err)
+		_, err = transport.RoundTrip(req)
+		require.NoError(t, err)
+	}
+	require.Less(t, heap()-before, int64(1<<20))
+	runtime.KeepAlive(transport)
+}
+
+// turnstile is a bucket that notices when two lower it at once: then both would
+// charge the same surplus.
+type turnstile struct {
+	ledger
+	inside  atomic.Int32
+	crowded atomic.Bool
+}
+
+func (g *turnstile) Tokens(string) float64 {
+	if g.inside.Add(1) > 1 {
+		g.crowded.Store(true)
+	}
+	for range 10 {
+		runtime.Gosched()
+	}
+	return 1000
+}
+
+func (g *turnstile) Charge(string, float64) error {
+	g.inside.Add(-1)
+	return nil
+}
+
+func TestTransportLowersABucketOneByOne(t *testing.T) {
+	var g turnstile
+	transport, err := httplimit.NewTransport(&g, httplimit.WithRateLimitFields(),
+		httplimit.WithBase(roundTripFunc(func(*http.Request) (*http.Response, error) {
+			return &http.Response{StatusCode: 200, Header: http.Header{"Ratelimit": {`"default";r=500`}}, Body: http.NoBody}, nil
+		})))
+	require.NoError(t, err)
+	var group sync.WaitGroup
+	for range 100 {
+		group.Go(func() {
+			req, err := http.NewRequest(http.MethodGet, exampleURL, nil)
+			assert.NoError(t, err)
+			_, err = transport.RoundTrip(req)
+			assert.NoError(t, err)
+		})
+	}
+	group.Wait()
+	require.False(t, g.crowded.Load())
 }
 
 // ledger stands in for a bucket and notes what a Transport does to it.

@@ -288,6 +288,17 @@ func TestTransportRetryWhoseBodyCannotBeHadAgain(t *testing.T) {
 	})
 }
 
+// The longest pause caps the default one, which is believed all the same.
+func TestTransportRetryAfterADefaultPauseThatIsCapped(t *testing.T) {
+	onStage(t, func(t *testing.T, s *stage) {
+		s.will(429)
+		client, _ := s.politely(oneASecond, httplimit.WithRetries(1), httplimit.WithLongestPause(2*time.Second))
+		status, _ := s.get(client, exampleURL)
+		require.Equal(t, http.StatusOK, status)
+		requireRetryAt(t, s.instants()[1])
+	})
+}
+
 func TestTransportRetryThatFails(t *testing.T) {
 	onStage(t, func(t *testing.T, s *stage) {
 		s.will(429, "Retry-After", "2")
@@ -387,13 +398,13 @@ func TestTransportRetriesOfManyProcessesSpread(t *testing.T) {
 		{"told a second, up to twice that", "1", 1, time.Second, time.Second},
 		{"told 5 s, up to a second later", "5", 1, 5 * time.Second, time.Second},
 		{"told 5 minutes, up to 30 s later", "300", 1, 300 * time.Second, 30 * time.Second},
-		{"not told, up to a second later", "", 1, 10 * time.Second, time.Second},
+		{"not told, up to twice the pause", "", 1, 200 * time.Millisecond, 200 * time.Millisecond},
 		{"each with many requests", "5", 20, 5 * time.Second, time.Second},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			tenths := make([]int, 10)
 			for process := range uint64(200) {
-				at := retryAt(t, row.told, row.requests, httplimit.WithJitterSource(rand.NewPCG(process, 0))) - row.from
+				at := retryAt(t, row.told, row.requests, httplimit.WithDefaultPause(200*time.Millisecond), httplimit.WithJitterSource(rand.NewPCG(process, 0))) - row.from
 				require.GreaterOrEqual(t, at, time.Duration(0), "never early")
 				require.Less(t, at, row.spans)
 				tenths[at*10/row.spans]++
@@ -422,14 +433,20 @@ func TestTransportRetriesOfManyProcessesSpread(t *testing.T) {
 func TestTransportJitterIsNotTheSameForEveryHostAndSecond(t *testing.T) {
 	onStage(t, func(t *testing.T, s *stage) {
 		client, _ := s.hostByHost(tokenbucket.Limit{Capacity: 1000, RefillPerSec: 1000}, httplimit.WithRetries(1))
-		at := map[time.Duration]bool{}
-		for _, url := range []string{exampleURL, otherURL, exampleURL, otherURL} {
-			s.will(429, "Retry-After", "5")
-			before := s.now()
-			s.get(client, url)
-			at[s.now()-before] = true
+		pauses := map[time.Duration]bool{}
+		for range 2 {
+			s.will(429, "Retry-After", "5").will(429, "Retry-After", "5")
+			told := s.now()
+			var group sync.WaitGroup
+			for _, url := range []string{exampleURL, otherURL} {
+				group.Go(func() { s.get(client, url) })
+			}
+			group.Wait()
+			at := s.instants()
+			pauses[at[len(at)-1]-told], pauses[at[len(at)-2]-told] = true, true
+			time.Sleep(10 * time.Second)
 		}
-		require.Len(t, at, 4)
+		require.Len(t, pauses, 4)
 	})
 }
 

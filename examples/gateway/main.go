@@ -1,6 +1,6 @@
-// Command gateway is an HTTP server behind one token bucket: a read costs 1 token,
-// an export 5. Every answer tells how much is left, and a refusal is a 429 whose
-// Retry-After says when that very request will be admitted.
+// Command gateway is an HTTP server with a token bucket for every client: a read
+// costs 1 token, an export 5. Every answer tells how much is left, and a refusal
+// is a 429 whose Retry-After says when that very request will be admitted.
 package main
 
 import (
@@ -13,10 +13,11 @@ import (
 	"net/http"
 	"os"
 	"os/signal"
-	"strconv"
 	"time"
 
 	"github.com/aa014e13/tokenbucket"
+	"github.com/aa014e13/tokenbucket/httplimit"
+	"github.com/aa014e13/tokenbucket/keyed"
 )
 
 func main() {
@@ -31,7 +32,7 @@ func main() {
 
 // serve answers requests until the context ends, then lets those under way finish.
 func serve(ctx context.Context, addr string, out io.Writer) error {
-	bucket, err := tokenbucket.New(tokenbucket.Limit{Capacity: 10, RefillPerSec: 0.5})
+	handler, err := newHandler(nil)
 	if err != nil {
 		return err
 	}
@@ -39,10 +40,10 @@ func serve(ctx context.Context, addr string, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(out, "10 tokens, one every 2 s; a read costs 1, an export 5. Try:\n"+
+	fmt.Fprintf(out, "10 tokens for every client, one every 2 s; a read costs 1, an export 5. Try:\n"+
 		"  curl -i http://%[1]s/read\n  curl -i http://%[1]s/export\nCtrl-C stops.\n", listener.Addr())
 
-	server := &http.Server{Handler: newHandler(bucket), ReadHeaderTimeout: 10 * time.Second}
+	server := &http.Server{Handler: handler, ReadHeaderTimeout: 10 * time.Second}
 	failed := make(chan error, 1)
 	go func() { failed <- server.Serve(listener) }()
 	select {
@@ -56,33 +57,24 @@ func serve(ctx context.Context, addr string, out io.Writer) error {
 	return server.Shutdown(deadline)
 }
 
-func newHandler(bucket *tokenbucket.Bucket) http.Handler {
+// newHandler makes the gateway on a clock; nil is the system's.
+func newHandler(clock tokenbucket.Clock) (http.Handler, error) {
+	clients, err := keyed.New[string](tokenbucket.Limit{Capacity: 10, RefillPerSec: 0.5},
+		keyed.WithMaxKeys(100_000), keyed.WithClock(clock))
+	if err != nil {
+		return nil, err
+	}
+	limit, err := httplimit.New(httplimit.PerKey(clients),
+		httplimit.WithCosts(tokenbucket.Costs{"GET /read": 1, "GET /export": 5}))
+	if err != nil {
+		return nil, err
+	}
 	mux := http.NewServeMux()
-	mux.Handle("GET /read", limit(bucket, 1, answer("a read")))
-	mux.Handle("GET /export", limit(bucket, 5, answer("an export")))
-	return mux
+	mux.Handle("GET /read", answer("a read"))
+	mux.Handle("GET /export", answer("an export"))
+	return limit(mux), nil
 }
 
 func answer(text string) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, text) }
-}
-
-// limit admits a request if the bucket has its cost.
-func limit(bucket *tokenbucket.Bucket, cost float64, next http.HandlerFunc) http.HandlerFunc {
-	return func(w http.ResponseWriter, r *http.Request) {
-		d := bucket.Take(cost)
-		h := w.Header()
-		h.Set("X-RateLimit-Limit", strconv.Itoa(int(d.Limit.Capacity)))
-		h.Set("X-RateLimit-Remaining", strconv.FormatInt(d.Remaining(), 10))
-		reset, _ := tokenbucket.RetryAfter(d.Reset())
-		h.Set("X-RateLimit-Reset", strconv.FormatInt(reset, 10))
-		if d.OK {
-			next(w, r)
-			return
-		}
-		if seconds, ok := d.RetryAfter(); ok {
-			h.Set("Retry-After", strconv.FormatInt(seconds, 10))
-		}
-		http.Error(w, fmt.Sprintf("too many requests: this one costs %v and will be admitted in %v", cost, d.Wait), http.StatusTooManyRequests)
-	}
 }

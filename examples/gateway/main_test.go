@@ -13,16 +13,18 @@ import (
 
 	"github.com/benbjohnson/clock"
 	"github.com/stretchr/testify/require"
-
-	"github.com/aa014e13/tokenbucket"
 )
 
 func TestRetryAfterHolds(t *testing.T) {
 	mock := clock.NewMock()
-	handler := newHandler(tokenbucket.MustNew(tokenbucket.Limit{Capacity: 10, RefillPerSec: 0.5}, tokenbucket.WithClock(mock)))
+	handler, err := newHandler(mock)
+	require.NoError(t, err)
+	addr := "192.0.2.1:1234"
 	get := func(path string) *httptest.ResponseRecorder {
+		r := httptest.NewRequest("GET", path, nil)
+		r.RemoteAddr = addr
 		w := httptest.NewRecorder()
-		handler.ServeHTTP(w, httptest.NewRequest("GET", path, nil))
+		handler.ServeHTTP(w, r)
 		return w
 	}
 	require.Equal(t, 200, get("/export").Code)
@@ -40,6 +42,8 @@ func TestRetryAfterHolds(t *testing.T) {
 	require.NoError(t, err)
 	mock.Add(time.Duration(seconds) * time.Second)
 	require.Equal(t, 200, get("/export").Code)
+	addr = "192.0.2.2:1234"
+	require.Equal(t, "5", get("/export").Header().Get("X-RateLimit-Remaining"), "another client")
 }
 
 func TestServesAndStopsCleanly(t *testing.T) {
