@@ -22,7 +22,7 @@ func (m *idiom) allow(key string) bool {
 	m.mu.Lock()
 	l := m.limiters[key]
 	if l == nil {
-		l = rate.NewLimiter(1e-6, 1<<40)
+		l = rate.NewLimiter(1e-6, 1<<30)
 		m.limiters[key] = l
 	}
 	m.mu.Unlock()
