@@ -71,9 +71,9 @@ func (a allHosts) Limits() []tokenbucket.Limit         { return a.bucket.Limits(
 //
 // An answer that refuses is an answer, not an error. Errors come back from
 // RoundTrip as the bucket's Wait or the base returned them; http.Client wraps them
-// in a *url.Error. If Wait fails, nothing was sent and nothing was taken: a context
-// deadline, the one of http.Client.Timeout included, that would pass before the
-// request's turn comes is a *tokenbucket.DeadlineError at once.
+// in a *url.Error. If Wait fails, nothing was taken, and the request was not sent,
+// or not once more: a context deadline, the one of http.Client.Timeout included,
+// that would pass before its turn comes is a *tokenbucket.DeadlineError at once.
 //
 // A Transport may be used by any number of goroutines. It must not be copied. The
 // zero Transport sends nothing and returns an error; use NewTransport.
