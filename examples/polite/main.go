@@ -1,11 +1,10 @@
 // Command polite is a client of an API that bans whoever hammers it: every
-// request, login included, passes one limiter. First it sends a dozen requests to
+// request, login included, passes one limiter, behind its http.Client. First it sends a dozen requests to
 // a stand-in server in real time; then it lives through a day of a greedy client
 // on a virtual clock, with the limits that the API demands and without each.
 package main
 
 import (
-	"context"
 	"flag"
 	"fmt"
 	"io"
@@ -17,6 +16,7 @@ import (
 	"time"
 
 	"github.com/aa014e13/tokenbucket"
+	"github.com/aa014e13/tokenbucket/httplimit"
 )
 
 func main() {
@@ -29,33 +29,40 @@ func main() {
 	liveThroughDays(os.Stdout)
 }
 
-// fetch sends a dozen requests through one bucket and prints when each went out.
+// fetch sends a dozen requests through one client and prints when each went out.
 func fetch(out io.Writer, burst float64) error {
 	bucket, err := tokenbucket.New(tokenbucket.Limit{Capacity: burst, RefillPerSec: 0.5})
 	if err != nil {
 		return err
 	}
+	transport, err := httplimit.NewTransport(httplimit.AllHosts(bucket), httplimit.WithTooFast(http.StatusInternalServerError))
+	if err != nil {
+		return err
+	}
+	client := &http.Client{Transport: transport}
+	const requests = 12
+	arrivals := make(chan time.Time, 1)
 	var served atomic.Int64
-	server := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { served.Add(1) }))
+	server := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+		served.Add(1)
+		arrivals <- time.Now()
+	}))
 	defer server.Close()
 
 	start := time.Now()
-	for i := range 12 {
+	for i := range requests {
 		path := "/login"
 		if i > 0 {
 			path = fmt.Sprintf("/satellites/%d", i)
 		}
 		before := time.Now()
-		if err := bucket.Wait(context.Background(), 1); err != nil {
-			return err
-		}
-		sent := time.Now()
-		answer, err := http.Get(server.URL + path)
+		answer, err := client.Get(server.URL + path)
 		if err != nil {
 			return err
 		}
 		answer.Body.Close()
-		fmt.Fprintf(out, "%6.2f s  waited %5.2f s  %s %s\n", sent.Sub(start).Seconds(), sent.Sub(before).Seconds(), path, answer.Status)
+		arrived := <-arrivals
+		fmt.Fprintf(out, "%6.2f s  waited %5.2f s  %s %s\n", arrived.Sub(start).Seconds(), arrived.Sub(before).Seconds(), path, answer.Status)
 	}
 	fmt.Fprintf(out, "the server counted %d requests\n", served.Load())
 	return nil
