@@ -1,5 +1,7 @@
 // Package model is the token bucket in exact rational arithmetic: what the others
 // are to answer, worked out slowly and without a rounding.
+//
+//	tokens(now) = min(capacity, tokens + (now - at) * refill)
 package model
 
 import (
@@ -12,16 +14,12 @@ import (
 // Bucket has one limit or several, which a request has to meet at once. It is not
 // safe for concurrent use.
 type Bucket struct {
-	levels []level
-	at     time.Duration
+	limits []Limit
+	tokens []*big.Rat    // the levels at that instant, one for each limit
+	at     time.Duration // since the origin
 }
 
-type level struct {
-	Limit
-	tokens *big.Rat
-}
-
-// Limit is tokenbucket.Limit in exact numbers.
+// Limit is tokenbucket.Limit in exact numbers: tokens, and tokens per second.
 type Limit struct{ Capacity, RefillPerSec *big.Rat }
 
 // New returns a bucket that is full at 0. The numbers of the limits count at their
@@ -34,11 +32,11 @@ func New(limits ...tokenbucket.Limit) *Bucket {
 	return NewExact(exact...)
 }
 
-// NewExact returns a bucket that is full at 0.
+// NewExact is New for limits that no float64 holds.
 func NewExact(limits ...Limit) *Bucket {
-	b := &Bucket{}
+	b := &Bucket{limits: limits}
 	for _, l := range limits {
-		b.levels = append(b.levels, level{l, new(big.Rat).Set(l.Capacity)})
+		b.tokens = append(b.tokens, l.Capacity)
 	}
 	return b
 }
@@ -46,42 +44,28 @@ func NewExact(limits ...Limit) *Bucket {
 // Exact returns the exact value of a finite number.
 func Exact(x float64) *big.Rat { return new(big.Rat).SetFloat64(x) }
 
-// Advance refills the bucket up to now. An earlier instant changes nothing.
-func (b *Bucket) Advance(now time.Duration) {
-	if now <= b.at {
-		return
+// At returns the bucket as it is at a later instant if nothing is taken until
+// then. An earlier instant counts as the one that the bucket is at.
+func (b *Bucket) At(now time.Duration) *Bucket {
+	later := &Bucket{b.limits, make([]*big.Rat, len(b.tokens)), max(b.at, now)}
+	seconds := new(big.Rat).SetFrac(elapsed(b.at, later.at), big.NewInt(1e9))
+	for i, l := range b.limits {
+		gain := new(big.Rat).Mul(seconds, l.RefillPerSec)
+		later.tokens[i] = least(l.Capacity, gain.Add(gain, b.tokens[i]))
 	}
-	for _, l := range b.levels {
-		gain := new(big.Rat).SetFrac(elapsed(b.at, now), big.NewInt(1e9))
-		l.tokens.Add(l.tokens, gain.Mul(gain, l.RefillPerSec))
-		if l.tokens.Cmp(l.Capacity) > 0 {
-			l.tokens.Set(l.Capacity)
-		}
-	}
-	b.at = now
+	return later
 }
 
-func elapsed(from, to time.Duration) *big.Int {
-	return new(big.Int).Sub(big.NewInt(int64(to)), big.NewInt(int64(from)))
-}
+// Tokens returns the level of one of the limits.
+func (b *Bucket) Tokens(limit int) *big.Rat { return b.tokens[limit] }
 
-// Tokens returns the present level of one of the limits.
-func (b *Bucket) Tokens(limit int) *big.Rat { return new(big.Rat).Set(b.levels[limit].tokens) }
+// Least returns the least of the levels.
+func (b *Bucket) Least() *big.Rat { return least(b.tokens...) }
 
-// Least returns the least of the present levels.
-func (b *Bucket) Least() *big.Rat {
-	least := b.levels[0].tokens
-	for _, l := range b.levels[1:] {
-		if l.tokens.Cmp(least) < 0 {
-			least = l.tokens
-		}
-	}
-	return new(big.Rat).Set(least)
-}
-
-// Wait returns how long a cost has to wait from the present, for all the limits.
+// Wait returns how long a cost has to wait, for all the limits, if nothing else is
+// taken: 0 if it is there, else rounded up to the nanosecond.
 func (b *Bucket) Wait(cost *big.Rat) (longest time.Duration) {
-	for i := range b.levels {
+	for i := range b.limits {
 		longest = max(longest, b.WaitOf(i, cost))
 	}
 	return longest
@@ -89,50 +73,66 @@ func (b *Bucket) Wait(cost *big.Rat) (longest time.Duration) {
 
 // WaitOf is Wait for one of the limits.
 func (b *Bucket) WaitOf(limit int, cost *big.Rat) time.Duration {
-	l := b.levels[limit]
-	short := new(big.Rat).Sub(cost, l.tokens)
+	l := b.limits[limit]
+	short := new(big.Rat).Sub(cost, b.tokens[limit])
 	switch {
-	case cost.Sign() == 0:
-		return 0
-	case cost.Cmp(l.Capacity) > 0:
+	case cost.Sign() < 0 || cost.Cmp(l.Capacity) > 0:
 		return tokenbucket.Never
-	case short.Sign() <= 0:
+	case cost.Sign() == 0 || short.Sign() <= 0:
 		return 0
-	}
-	ns := short.Quo(short, l.RefillPerSec)
-	ns.Mul(ns, big.NewRat(1e9, 1))
-	wait, rest := new(big.Int).QuoRem(ns.Num(), ns.Denom(), new(big.Int))
-	if rest.Sign() > 0 {
-		wait.Add(wait, big.NewInt(1))
-	}
-	if !wait.IsInt64() {
-		return tokenbucket.Never
-	}
-	return time.Duration(wait.Int64())
-}
-
-// Spend takes a cost, whether it is there or not.
-func (b *Bucket) Spend(cost *big.Rat) {
-	for _, l := range b.levels {
-		l.tokens.Sub(l.tokens, cost)
+	default:
+		return ceilNanoseconds(short.Quo(short, l.RefillPerSec))
 	}
 }
 
-// Refund gives tokens back, up to the capacities.
-func (b *Bucket) Refund(tokens *big.Rat) {
-	for _, l := range b.levels {
-		if l.tokens.Add(l.tokens, tokens); l.tokens.Cmp(l.Capacity) > 0 {
-			l.tokens.Set(l.Capacity)
-		}
-	}
-}
-
-// Take admits a cost at now and spends it, or returns how long it has to wait.
+// Take admits a cost at now and spends it, or changes nothing and returns how long
+// it has to wait.
 func (b *Bucket) Take(now time.Duration, cost *big.Rat) (wait time.Duration, ok bool) {
-	b.Advance(now)
-	if wait = b.Wait(cost); wait > 0 {
+	if wait = b.At(now).Wait(cost); wait > 0 {
 		return wait, false
 	}
-	b.Spend(cost)
+	b.Charge(now, cost)
 	return 0, true
+}
+
+// Charge spends a cost at now, whether it is there or not.
+func (b *Bucket) Charge(now time.Duration, cost *big.Rat) {
+	*b = *b.At(now)
+	for i, tokens := range b.tokens {
+		b.tokens[i] = new(big.Rat).Sub(tokens, cost)
+	}
+}
+
+// Refund gives tokens back at now, up to the capacities.
+func (b *Bucket) Refund(now time.Duration, tokens *big.Rat) {
+	b.Charge(now, new(big.Rat).Neg(tokens))
+	for i, l := range b.limits {
+		b.tokens[i] = least(l.Capacity, b.tokens[i])
+	}
+}
+
+func elapsed(from, to time.Duration) *big.Int {
+	return new(big.Int).Sub(big.NewInt(int64(to)), big.NewInt(int64(from)))
+}
+
+func ceilNanoseconds(seconds *big.Rat) time.Duration {
+	ns := new(big.Rat).Mul(seconds, big.NewRat(1e9, 1))
+	whole, rest := new(big.Int).QuoRem(ns.Num(), ns.Denom(), new(big.Int))
+	if rest.Sign() > 0 {
+		whole.Add(whole, big.NewInt(1))
+	}
+	if !whole.IsInt64() {
+		return tokenbucket.Never
+	}
+	return time.Duration(whole.Int64())
+}
+
+func least(numbers ...*big.Rat) *big.Rat {
+	smallest := numbers[0]
+	for _, x := range numbers[1:] {
+		if x.Cmp(smallest) < 0 {
+			smallest = x
+		}
+	}
+	return smallest
 }
