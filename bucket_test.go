@@ -1394,9 +1394,9 @@ var (
 	another = map[Limit]Limit{roomy: {1 << 41, 2}, tight: {1, 2e-6}}
 )
 
-// benchmark runs a call on a bucket that admits everything and on one that refuses
+// benchmark runs a loop on a bucket that admits everything and on one that refuses
 // everything, with one limit and with two.
-func benchmark(b *testing.B, call func(*tokenbucket.Bucket)) {
+func benchmark(b *testing.B, loop func(*testing.B, *tokenbucket.Bucket)) {
 	for _, answer := range []struct {
 		name   string
 		limit  Limit
@@ -1405,11 +1405,8 @@ func benchmark(b *testing.B, call func(*tokenbucket.Bucket)) {
 		opts := []tokenbucket.Option{tokenbucket.WithTokens(answer.tokens)}
 		for limits := 1; limits <= 2; limits++ {
 			b.Run(fmt.Sprintf("%s/limits=%d", answer.name, limits), func(b *testing.B) {
-				bucket := tokenbucket.MustNew(answer.limit, opts...)
 				b.ReportAllocs()
-				for b.Loop() {
-					call(bucket)
-				}
+				loop(b, tokenbucket.MustNew(answer.limit, opts...))
 			})
 			opts = append(opts, tokenbucket.WithLimit(another[answer.limit]))
 		}
@@ -1417,11 +1414,19 @@ func benchmark(b *testing.B, call func(*tokenbucket.Bucket)) {
 }
 
 func BenchmarkTryAcquire(b *testing.B) {
-	benchmark(b, func(bucket *tokenbucket.Bucket) { bucket.TryAcquire(1) })
+	benchmark(b, func(b *testing.B, bucket *tokenbucket.Bucket) {
+		for b.Loop() {
+			bucket.TryAcquire(1)
+		}
+	})
 }
 
 func BenchmarkTake(b *testing.B) {
-	benchmark(b, func(bucket *tokenbucket.Bucket) { bucket.Take(1) })
+	benchmark(b, func(b *testing.B, bucket *tokenbucket.Bucket) {
+		for b.Loop() {
+			bucket.Take(1)
+		}
+	})
 }
 
 func BenchmarkTryAcquireParallel(b *testing.B) {
