@@ -2,6 +2,7 @@ package httplimit_test
 
 import (
 	"fmt"
+	"log"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -14,55 +15,96 @@ import (
 	"github.com/aa014e13/tokenbucket/keyed"
 )
 
-// A gateway: a bucket for every client, an export costs 5 tokens, a read 1.
-func ExampleNew() {
+// A gateway: every client has a bucket of 10 tokens, one more every 2 seconds; an
+// export costs 5, anything else 1.
+func Example() {
 	clients, err := keyed.New[string](tokenbucket.Limit{Capacity: 10, RefillPerSec: 0.5},
-		keyed.WithMaxKeys(1_000_000), keyed.WithClock(clock.NewMock()))
+		keyed.WithMaxKeys(1_000_000), keyed.WithClock(clock.NewMock())) // leave the mock out
 	if err != nil {
-		fmt.Println(err)
-		return
+		log.Fatal(err)
 	}
-	limit, err := httplimit.New(httplimit.PerKey(clients), httplimit.WithCosts(tokenbucket.Costs{"GET /export": 5}))
+	limit, err := httplimit.New(httplimit.PerKey(clients),
+		httplimit.WithCosts(tokenbucket.Costs{"GET /export": 5}))
 	if err != nil {
-		fmt.Println(err)
-		return
+		log.Fatal(err) // a bad price or pattern
 	}
-	handler := limit(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "here you are") }))
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /export", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "here you are") })
+	mux.HandleFunc("GET /read", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "read on") })
+	handler := limit(mux) // for http.ListenAndServe
 
-	for range 3 {
+	for _, path := range []string{"/export", "/read", "/export"} {
 		answer := httptest.NewRecorder()
-		handler.ServeHTTP(answer, httptest.NewRequest("GET", "/export", nil))
+		handler.ServeHTTP(answer, httptest.NewRequest("GET", path, nil))
 		h := answer.Header()
-		fmt.Printf("%d remaining %s, retry after %q\n", answer.Code, h.Get("X-RateLimit-Remaining"), h.Get("Retry-After"))
+		fmt.Printf("%s %d %s retry after %q\n", path, answer.Code, h.Get("RateLimit"), h.Get("Retry-After"))
 	}
+	fmt.Println(clients.Tokens("192.0.2.1"), "tokens left") // httptest's client
 	// Output:
-	// 200 remaining 5, retry after ""
-	// 200 remaining 0, retry after ""
-	// 429 remaining 0, retry after "10"
+	// /export 200 "default";r=5;t=10 retry after ""
+	// /read 200 "default";r=4;t=8 retry after ""
+	// /export 429 "default";r=4;t=2 retry after "2"
+	// 4 tokens left
 }
 
+// Who is refused by its own bucket takes nothing from everybody's, and who is
+// refused by everybody's gets back what its own gave.
+func ExampleBoth() {
+	mock := clock.NewMock()
+	clients, err := keyed.New[string](tokenbucket.Limit{Capacity: 2, RefillPerSec: 1}, keyed.WithClock(mock))
+	if err != nil {
+		log.Fatal(err)
+	}
+	everybody := tokenbucket.MustNew(tokenbucket.Limit{Capacity: 3, RefillPerSec: 0.25}, tokenbucket.WithClock(mock))
+	limit, err := httplimit.New(httplimit.Both(httplimit.PerKey(clients), httplimit.Shared(everybody)),
+		httplimit.WithPolicyNames("client", "everybody"))
+	if err != nil {
+		log.Fatal(err)
+	}
+	handler := limit(http.NotFoundHandler())
+	for _, client := range []string{"192.0.2.1", "192.0.2.1", "192.0.2.1", "192.0.2.2", "192.0.2.2"} {
+		request := httptest.NewRequest("GET", "/", nil)
+		request.RemoteAddr = client + ":1234"
+		answer := httptest.NewRecorder()
+		handler.ServeHTTP(answer, request)
+		fmt.Println(client, answer.Code, answer.Header().Get("RateLimit"))
+	}
+	fmt.Println(clients.Tokens("192.0.2.2"), "left for 192.0.2.2")
+	// Output:
+	// 192.0.2.1 404 "client";r=1;t=1
+	// 192.0.2.1 404 "client";r=0;t=1
+	// 192.0.2.1 429 "client";r=0;t=1
+	// 192.0.2.2 404 "everybody";r=0;t=4
+	// 192.0.2.2 429 "everybody";r=0;t=4
+	// 1 left for 192.0.2.2
+}
+
+// Refusals and failures in the log.
 func ExampleWithObserver() {
-	logger := slog.New(slog.NewTextHandler(os.Stdout, &slog.HandlerOptions{ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
-		if a.Key == slog.TimeKey {
-			return slog.Attr{}
-		}
-		return a
-	}}))
-	bucket := tokenbucket.MustNew(tokenbucket.Limit{Capacity: 1, RefillPerSec: 0.5}, tokenbucket.WithClock(clock.NewMock()))
-	limit, err := httplimit.New(httplimit.Shared(bucket), httplimit.WithObserver(func(e httplimit.Event) {
+	logger := slog.New(slog.NewTextHandler(os.Stdout, &slog.HandlerOptions{ReplaceAttr: withoutTime}))
+	observe := func(e httplimit.Event) {
 		if e.Err != nil {
 			logger.Error("limiter failed", "err", e.Err)
-		} else if !e.Decision.OK {
-			logger.Warn("refused", "key", e.Key, "cost", e.Cost, "wait", e.Decision.Wait)
 		}
-	}))
+		if e.Refused {
+			logger.Warn("refused", "path", e.Request.URL.Path, "key", e.Key, "cost", e.Cost, "wait", e.Decision.Wait)
+		}
+	}
+	bucket := tokenbucket.MustNew(tokenbucket.Limit{Capacity: 1, RefillPerSec: 0.5}, tokenbucket.WithClock(clock.NewMock()))
+	limit, err := httplimit.New(httplimit.Shared(bucket), httplimit.WithObserver(observe))
 	if err != nil {
-		fmt.Println(err)
-		return
+		log.Fatal(err)
 	}
 	handler := limit(http.NotFoundHandler())
 	for range 2 {
-		handler.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest("GET", "/", nil))
+		handler.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest("GET", "/export", nil))
 	}
-	// Output: level=WARN msg=refused key=192.0.2.1 cost=1 wait=2s
+	// Output: level=WARN msg=refused path=/export key=192.0.2.1 cost=1 wait=2s
+}
+
+func withoutTime(_ []string, a slog.Attr) slog.Attr {
+	if a.Key == slog.TimeKey {
+		return slog.Attr{}
+	}
+	return a
 }

@@ -2,71 +2,199 @@ package httplimit
 
 import (
 	"fmt"
+	"math"
 	"net/http"
 	"slices"
 	"strconv"
+	"strings"
 	"sync/atomic"
 	"time"
 
 	"github.com/aa014e13/tokenbucket"
+	"github.com/aa014e13/tokenbucket/internal/timeline"
 )
 
-// The canonical names: what a handler sets replaces what stands here.
+// The names in their canonical form, in which http.Header keeps them: so what a
+// handler sets takes the place of ours.
 const (
-	xLimit     = "X-Ratelimit-Limit"
-	xRemaining = "X-Ratelimit-Remaining"
-	xReset     = "X-Ratelimit-Reset"
-	rateLimit  = "Ratelimit"
-	ratePolicy = "Ratelimit-Policy"
-	retryAfter = "Retry-After"
+	xLimit          = "X-Ratelimit-Limit"
+	xRemaining      = "X-Ratelimit-Remaining"
+	xReset          = "X-Ratelimit-Reset"
+	rateLimit       = "Ratelimit"
+	rateLimitPolicy = "Ratelimit-Policy"
+	retryAfter      = "Retry-After"
 )
 
-const maxInteger = 999_999_999_999_999 // of a structured field (RFC 9651, section 3.3.1)
+// maxInteger is the largest Integer of a structured field (RFC 9651, section 3.3.1).
+const maxInteger = 999_999_999_999_999
 
-// fields writes the header fields of a decision.
-type fields struct {
-	*config
-	policies atomic.Pointer[policies]
+// setFields sets the header fields of a decision. All figures are cut from one text,
+// and all values stand in one array: two allocations, whatever the fields.
+func (m *middleware) setFields(h http.Header, v *verdict) {
+	d := &v.Decision
+	if !isTold(d.Limit) {
+		m.setRetryAfter(h, v)
+		return
+	}
+	all := v.by.policies(d.Limit)
+	binding := &all.each[all.index(d.Limit, v.start)]
+
+	remaining := d.Remaining()
+	buf := append(make([]byte, 0, 128), binding.start...)
+	buf = appendInteger(buf, remaining)
+	remainingTo := len(buf)
+	buf = appendEffective(buf, d, remaining)
+	rateLimitTo := len(buf)
+	text := string(appendInteger(buf, m.reset(d, remaining)))
+
+	// Each value is a full slice: who appends to one does not write over the next.
+	values := &[...]string{binding.capacity, text[len(binding.start):remainingTo], text[rateLimitTo:], text[:rateLimitTo], all.header}
+	if m.xRateLimit {
+		h[xLimit] = values[0:1:1]
+		h[xRemaining] = values[1:2:2]
+		h[xReset] = values[2:3:3]
+	}
+	if m.rateLimit {
+		h[rateLimit] = values[3:4:4]
+		h[rateLimitPolicy] = values[4:5:5]
+	}
+	m.setRetryAfter(h, v)
 }
 
-// policies are the limits as the header tells them.
+func (m *middleware) setRetryAfter(h http.Header, v *verdict) {
+	if !v.Refused || m.reportOnly {
+		return
+	}
+	if seconds, ok := v.Decision.RetryAfter(); ok {
+		h[retryAfter] = []string{strconv.FormatInt(max(1, seconds), 10)}
+	}
+}
+
+// reset returns the seconds until the bucket is full, or the Unix time then.
+func (m *middleware) reset(d *tokenbucket.Decision, remaining int64) int64 {
+	missing := d.Limit.Capacity - d.Tokens
+	if m.unixNow == nil && remaining > 0 { // so it is not paused, and the nanoseconds of Reset need not be known
+		return refillSeconds(d.Limit, missing)
+	}
+	wait := d.Reset()
+	if m.unixNow == nil {
+		return wholeSeconds(wait, d.Limit, missing)
+	}
+	now := m.unixNow()
+	if wait == tokenbucket.Never {
+		return now.Unix() + wholeSeconds(wait, d.Limit, missing)
+	}
+	return now.Add(timeline.Later(wait, time.Second-1)).Unix()
+}
+
+// appendEffective appends the seconds for which what remains is to do, if there are any.
+func appendEffective(b []byte, d *tokenbucket.Decision, remaining int64) []byte {
+	if t, ok := effectiveSeconds(d, remaining); ok {
+		b = appendInteger(append(b, ";t="...), max(1, t))
+	}
+	return b
+}
+
+// effectiveSeconds returns t: a Retry-After must not end before it, so on a refusal
+// it is that one. On admission what remains is to do until as much has been refilled;
+// if that is nothing, until there is one token.
+func effectiveSeconds(d *tokenbucket.Decision, remaining int64) (t int64, ok bool) {
+	if !d.OK {
+		return d.RetryAfter()
+	}
+	if remaining > 0 {
+		return refillSeconds(d.Limit, float64(remaining)), true
+	}
+	one := min(1, d.Limit.Capacity)
+	paused := d.Reset() - refillTime(d.Limit, d.Tokens, d.Limit.Capacity)
+	wait := timeline.Later(refillTime(d.Limit, d.Tokens, one), paused)
+	return wholeSeconds(wait, d.Limit, one-d.Tokens), true
+}
+
+// wholeSeconds rounds a wait up. One that is longer than a Duration can say is told
+// by what it takes to refill the tokens, or not at all if a pause makes it as long.
+func wholeSeconds(wait time.Duration, l tokenbucket.Limit, tokens float64) int64 {
+	if seconds, ok := tokenbucket.RetryAfter(wait); ok {
+		return seconds
+	}
+	if seconds := refillSeconds(l, tokens); seconds >= int64(tokenbucket.Never/time.Second) {
+		return seconds
+	}
+	return maxInteger
+}
+
+// refillSeconds returns how long it takes to refill so many tokens, at most the
+// capacity, rounded up. As in the bucket itself, a shortfall of 2^-50 of the capacity
+// counts as none.
+func refillSeconds(l tokenbucket.Limit, tokens float64) int64 {
+	if seconds := math.Ceil((tokens - l.Capacity/(1<<50)) / l.RefillPerSec); seconds < maxInteger {
+		return int64(max(0, seconds))
+	}
+	return maxInteger
+}
+
+func appendInteger(b []byte, n int64) []byte {
+	return strconv.AppendInt(b, min(n, maxInteger), 10)
+}
+
+// asked is a limiter and how the policy header presents its limits.
+type asked struct {
+	Limiter
+	names []string
+	last  atomic.Pointer[policies]
+}
+
+// policies are limits as the header tells them.
 type policies struct {
 	limits []tokenbucket.Limit
-	quoted []string // their names
-	header string   // RateLimit-Policy
+	each   []policy
+	header string // RateLimit-Policy
 }
 
-// policiesFor returns the present policies. Limits may change at any time; asking
-// for them at every request would cost an allocation, so they are asked for when
-// the limit that binds is not among those known.
-func (f *fields) policiesFor(binding tokenbucket.Limit) *policies {
-	if p := f.policies.Load(); p != nil && slices.Contains(p.limits, binding) {
-		return p
+// policy is one of them, and what of the fields does not change.
+type policy struct{ name, start, capacity string }
+
+// policies returns the present ones: limits may change at any time. Where there is
+// only one the decision tells it. Several have to be asked for at every request.
+func (a *asked) policies(binding tokenbucket.Limit) *policies {
+	last := a.last.Load()
+	if last != nil && len(last.limits) == 1 && last.limits[0] == binding {
+		return last
 	}
-	limits := limitsOf(f.limiter)
-	if !slices.Contains(limits, binding) { // a fallback's, or of a limiter that does not tell
+	limits := limitsOf(a.Limiter)
+	if len(limits) == 0 {
 		limits = []tokenbucket.Limit{binding}
 	}
-	p := newPolicies(limits, f.names)
-	f.policies.Store(p)
-	return p
+	if !slices.Contains(limits, binding) { // they changed since the decision, or are not all told
+		return newPolicies([]tokenbucket.Limit{binding}, a.names)
+	}
+	if last == nil || !slices.Equal(last.limits, limits) {
+		last = newPolicies(limits, a.names)
+		a.last.Store(last)
+	}
+	return last
 }
 
 func newPolicies(limits []tokenbucket.Limit, names []string) *policies {
-	p := &policies{limits: limits}
-	var header []byte
+	p := &policies{limits: limits, each: make([]policy, len(limits))}
+	items := make([]string, len(limits))
 	for i, l := range limits {
-		quoted, _ := quote(policyName(names, i)) // checked at start-up
-		p.quoted = append(p.quoted, quoted)
-		if i > 0 {
-			header = append(header, ", "...)
-		}
-		header = append(header, quoted...)
-		header = appendInteger(append(header, ";q="...), int64(l.Capacity))
-		header = appendInteger(append(header, ";w="...), seconds(tokenbucket.Decision{Limit: l}.Reset()))
+		name, capacity := policyName(names, i), string(appendInteger(nil, int64(l.Capacity)))
+		p.each[i] = policy{name, quote(name) + ";r=", capacity}
+		items[i] = fmt.Sprintf("%s;q=%s;w=%d", quote(name), capacity, refillSeconds(l, l.Capacity))
 	}
-	p.header = string(header)
+	p.header = strings.Join(items, ", ")
 	return p
+}
+
+// index returns which of the limits binds, looking from start on first.
+func (p *policies) index(binding tokenbucket.Limit, start int) int {
+	if start = min(start, len(p.limits)); start > 0 {
+		if i := slices.Index(p.limits[start:], binding); i >= 0 {
+			return start + i
+		}
+	}
+	return slices.Index(p.limits, binding)
 }
 
 func policyName(names []string, i int) string {
@@ -76,120 +204,19 @@ func policyName(names []string, i int) string {
 	return fmt.Sprintf("%s-%d", names[len(names)-1], i-len(names)+2)
 }
 
-// quote returns a structured field's String (RFC 9651, section 3.3.3).
-func quote(s string) (string, error) {
+// quote returns printable ASCII as a String of a structured field (RFC 9651,
+// section 3.3.3).
+func quote(s string) string {
 	quoted := []byte{'"'}
 	for _, c := range []byte(s) {
-		if c < ' ' || c > '~' {
-			return "", fmt.Errorf("%w: the policy name %q is not printable ASCII: choose another", tokenbucket.ErrInvalidOption, s)
-		}
 		if c == '"' || c == '\\' {
 			quoted = append(quoted, '\\')
 		}
 		quoted = append(quoted, c)
 	}
-	return string(append(quoted, '"')), nil
+	return string(append(quoted, '"'))
 }
 
-// seconds rounds up, and saturates for Never.
-func seconds(d time.Duration) int64 {
-	if s, ok := tokenbucket.RetryAfter(d); ok {
-		return s
-	}
-	return maxInteger
-}
-
-func appendInteger(b []byte, n int64) []byte {
-	return strconv.AppendInt(b, min(n, maxInteger), 10)
-}
-
-// set sets the fields of a decision. All values are cut from one string and stand
-// in one slice: that is two allocations, and what the map needs.
-func (f *fields) set(h http.Header, d tokenbucket.Decision) {
-	w := writer{text: make([]byte, 0, 128)}
-	if f.xRateLimit {
-		w.text = appendInteger(w.text, int64(d.Limit.Capacity))
-		w.end(xLimit)
-		w.text = appendInteger(w.text, d.Remaining())
-		w.end(xRemaining)
-		w.text = appendInteger(w.text, f.reset(d))
-		w.end(xReset)
-	}
-	if s, ok := d.RetryAfter(); ok && !d.OK && !f.reportOnly {
-		w.text = appendInteger(w.text, s)
-		w.end(retryAfter)
-	}
-	policy := ""
-	if f.rateLimit {
-		p := f.policiesFor(d.Limit)
-		w.text = appendRateLimit(w.text, p.quoted[slices.Index(p.limits, d.Limit)], d)
-		w.end(rateLimit)
-		policy = p.header
-	}
-	w.flush(h, policy)
-}
-
-// writer collects the values of fields in one text.
-type writer struct {
-	text  []byte
-	names [5]string
-	ends  [5]int
-	len   int
-}
-
-// end ends the value of a field.
-func (w *writer) end(name string) {
-	w.names[w.len], w.ends[w.len] = name, len(w.text)
-	w.len++
-}
-
-func (w *writer) flush(h http.Header, policy string) {
-	text, values, start := string(w.text), make([]string, w.len+1), 0
-	for i, name := range w.names[:w.len] {
-		values[i] = text[start:w.ends[i]]
-		h[name] = values[i : i+1 : i+1]
-		start = w.ends[i]
-	}
-	if policy != "" {
-		values[w.len] = policy
-		h[ratePolicy] = values[w.len:]
-	}
-}
-
-func (f *fields) reset(d tokenbucket.Decision) int64 {
-	reset := d.Reset()
-	if f.unixReset == nil || reset == tokenbucket.Never {
-		return seconds(reset)
-	}
-	at := f.unixReset.Now().Add(reset)
-	if at.Nanosecond() > 0 {
-		return at.Unix() + 1
-	}
-	return at.Unix()
-}
-
-// appendRateLimit appends what may be used within the next t seconds, r
-// (draft-ietf-httpapi-ratelimit-headers-10 and -11).
-func appendRateLimit(b []byte, name string, d tokenbucket.Decision) []byte {
-	b = append(b, name...)
-	b = appendInteger(append(b, ";r="...), d.Remaining())
-	if s, ok := tokenbucket.RetryAfter(pace(d)); ok {
-		b = appendInteger(append(b, ";t="...), max(1, s))
-	}
-	return b
-}
-
-// pace returns for how long the remaining tokens have to do: on a refusal until
-// the request is admitted, so that a Retry-After never ends before; on admission
-// until as many are refilled, or with none left until there is one.
-func pace(d tokenbucket.Decision) time.Duration {
-	if !d.OK {
-		return d.Wait
-	}
-	if r := d.Remaining(); r > 0 {
-		_, refilled := d.Limit.Take(tokenbucket.State{}, 0, float64(r))
-		return refilled.Wait
-	}
-	_, one := d.Limit.Take(tokenbucket.State{Balance: d.Tokens}, 0, min(1, d.Limit.Capacity))
-	return one.Wait
+func isPrintable(s string) bool {
+	return s != "" && !slices.ContainsFunc([]byte(s), func(c byte) bool { return c < ' ' || c > '~' })
 }

@@ -1,35 +1,51 @@
 // Package httplimit puts token buckets in front of net/http handlers, and behind
-// http.Client: a server that refuses with 429 says, to the second, when that very
-// request would be admitted.
+// an http.Client. A refusal says, to the second, when that very request would be
+// admitted.
+//
+// # Server
 //
 // [New] makes middleware of the shape func(http.Handler) http.Handler, for any
-// router. It asks a [Limiter]: [Shared] for one bucket, [PerKey] for one a client,
-// [Both] for both. It does not wrap the http.ResponseWriter, so all that an
-// http.ResponseController can do works behind it. What it sets:
+// router. It asks a [Limiter]: [PerKey] has a bucket for every client, [Shared] one
+// for all, [Both] takes from either. It does not wrap the http.ResponseWriter, so
+// whatever an http.ResponseController can do works behind it. It sets
 //
-//	field                 when      value                                    source
-//	X-RateLimit-Limit     always    capacity, whole tokens                   custom (GitHub, among others)
-//	X-RateLimit-Remaining always    the largest whole cost admitted now      custom
-//	X-RateLimit-Reset     always    seconds until full, rounded up           custom
-//	RateLimit-Policy      always    "default";q=10;w=20, for every limit     draft-ietf-httpapi-ratelimit-headers-10, RFC 9651
-//	RateLimit             always    "default";r=9;t=18, the one that binds   the same
-//	Retry-After           refused   whole seconds, rounded up, at least 1    RFC 9110, section 10.2.3
-//	Cache-Control         refused   no-store                                 RFC 9111
+//	field                  when          value
+//	X-RateLimit-Limit      always    [1] the capacity, in whole tokens
+//	X-RateLimit-Remaining  always    [1] the largest whole cost that would be admitted now
+//	X-RateLimit-Reset      always    [1] seconds until the bucket is full, rounded up
+//	RateLimit-Policy       always    [2] "default";q=10;w=20 for every limit: the capacity, and the seconds to fill it
+//	RateLimit              always    [2] "default";r=9;t=18 for the one that binds: r may be used in the next t seconds
+//	Retry-After            refused   [3] seconds until this request would be admitted, rounded up, at least 1
+//	Cache-Control          refused   [4] no-store
 //
-// In them q is the capacity and w the seconds to fill it from empty; r is what may
-// be used within the next t seconds. On admission t is how long the refill of r
-// takes, at least 1; on a refusal it is the Retry-After. In whole seconds that is
-// conservative at high rates: a bucket of 10 that refills 100 a second is full
-// again after a tenth of the 1 second it tells. Integers saturate at
-// 999999999999999. A request that can never be admitted is refused with neither
-// Retry-After nor t. With several limits X-RateLimit speaks of the one that binds,
-// as tokenbucket.Decision has it.
+//	[1] no standard; so at GitHub and elsewhere. WithUnixReset tells the reset as GitHub does
+//	[2] draft-ietf-httpapi-ratelimit-headers, revisions 10 and 11, by RFC 9651
+//	[3] RFC 9110, section 10.2.3
+//	[4] RFC 9111, section 5.2.2.5
 //
-// A handler's own fields of the same names win.
+// and refuses with 429 (RFC 6585, section 4) and an application/problem+json body
+// (RFC 9457) of the type quota-exceeded, which [2] registers. What a handler sets
+// itself takes the place of ours, and a Retry-After is never set for it.
+//
+// Clients should not use more than r before t is over, nor come back before. So on
+// admission t is how long it takes to refill r, and with r = 0 to refill one token;
+// on a refusal it is the Retry-After. Whole seconds make that cautious where the rate
+// is high: of a bucket that is refilled within a tenth of a second it says t=1.
+//
+// A request that can never be admitted is refused without Retry-After and without t.
+// With several limits the X-RateLimit fields are those of the limit that binds, as
+// tokenbucket.Decision has it. Integers saturate at 999999999999999. A decision
+// without a valid limit sets no field but Retry-After.
+//
+// # Client
+//
+// [Transport] is an http.RoundTripper that waits before every request, and obeys a
+// server that refuses.
 package httplimit
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"strconv"
@@ -37,115 +53,120 @@ import (
 	"github.com/aa014e13/tokenbucket"
 )
 
-// New returns middleware that asks a limiter about every request before it calls
-// the next handler. It returns an error, of package tokenbucket, for options out
-// of range and for prices that are invalid or above a capacity.
+// New returns middleware that asks a limiter about every request before the next
+// handler is called. It returns an error for what could only go wrong later: an
+// ErrInvalidOption, of package tokenbucket, for options and patterns, and the errors
+// of Costs.Validate for prices.
 //
-// The middleware may wrap any number of handlers, and run in any number of
+// The middleware may wrap any number of handlers and be used by any number of
 // goroutines.
 func New(limiter Limiter, opts ...Option) (func(http.Handler) http.Handler, error) {
 	c, err := newConfig(limiter, opts)
 	if err != nil {
 		return nil, err
 	}
-	m := &middleware{fields{config: c}}
-	return func(next http.Handler) http.Handler {
-		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			if m.admit(w, r) {
-				next.ServeHTTP(w, r)
-			}
-		})
-	}, nil
+	m := &middleware{config: c}
+	for _, l := range c.limiters {
+		m.asked = append(m.asked, &asked{Limiter: l, names: c.names})
+	}
+	return m.wrap, nil
 }
 
-type middleware struct{ fields }
+type middleware struct {
+	*config
+	asked []*asked // in turn, until one does not fail
+}
 
-// admit returns whether the request may go on; otherwise it has answered it.
+func (m *middleware) wrap(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if m.admit(w, r) {
+			next.ServeHTTP(w, r)
+		}
+	})
+}
+
+// verdict is a decision and where it comes from.
+type verdict struct {
+	Event
+	by    *asked // nil: nobody could decide
+	start int    // where among its limits those start that the decision is of
+}
+
+// admit reports whether a request may go on; if not, it is answered.
 func (m *middleware) admit(w http.ResponseWriter, r *http.Request) bool {
-	e := Event{Request: r, Key: m.key(r), Cost: 1}
-	if m.cost != nil {
-		e.Cost = m.cost(r)
-	}
-	decided := m.decide(&e)
+	v := verdict{Event: Event{Request: r, Key: m.key(r), Cost: m.cost(r)}}
+	m.decide(&v)
 	if m.observe != nil {
-		m.observe(e)
+		m.observe(v.Event)
 	}
-	if !decided {
-		return m.fail(w)
+	if v.by != nil {
+		m.setFields(w.Header(), &v)
 	}
-	m.set(w.Header(), e.Decision)
-	if e.Decision.OK || m.reportOnly {
+	switch {
+	case !v.Refused || m.reportOnly:
 		return true
+	case v.by == nil:
+		m.answerUndecided(w)
+	default:
+		m.answerRefused(w, &v)
 	}
-	m.answerRefused(w, e)
 	return false
 }
 
-// decide asks the limiter, and the fallback if it fails.
-func (m *middleware) decide(e *Event) bool {
-	ctx := e.Request.Context()
-	e.Decision, e.Err = m.limiter.Take(ctx, e.Key, e.Cost)
-	if e.Err == nil {
-		return true
+func (m *middleware) decide(v *verdict) {
+	for _, a := range m.asked {
+		var err error
+		v.Decision, v.start, err = takeFrom(v.Request.Context(), a.Limiter, v.Key, v.Cost)
+		if err == nil {
+			v.by, v.Refused = a, !v.Decision.OK
+			return
+		}
+		v.Err = errors.Join(v.Err, err)
 	}
-	e.Decision = tokenbucket.Decision{}
-	if m.fallback == nil {
-		return false
-	}
-	d, err := m.fallback.Take(ctx, e.Key, e.Cost)
-	if err != nil {
-		e.Err = fmt.Errorf("%w; and the fallback: %w", e.Err, err)
-		return false
-	}
-	e.Decision = d
-	return true
+	v.Decision, v.Refused = tokenbucket.Decision{}, m.closed
 }
 
-// fail admits, or answers a request that nobody could decide about.
-func (m *middleware) fail(w http.ResponseWriter) bool {
-	if m.failure == 0 || m.reportOnly {
-		return true
-	}
-	w.Header()[retryAfter] = []string{strconv.FormatInt(seconds(m.failure), 10)}
-	problem{
+func (m *middleware) answerUndecided(w http.ResponseWriter) {
+	seconds, _ := tokenbucket.RetryAfter(m.closedFor)
+	w.Header().Set(retryAfter, strconv.FormatInt(seconds, 10))
+	answer(w, problem{
 		Type:   "about:blank",
 		Title:  http.StatusText(http.StatusServiceUnavailable),
 		Status: http.StatusServiceUnavailable,
-		Detail: "The rate limiter cannot decide at the moment.",
-	}.answer(w)
-	return false
+		Detail: fmt.Sprintf("The rate limiter does not answer: retry in %d s.", seconds),
+	})
 }
 
-func (m *middleware) answerRefused(w http.ResponseWriter, e Event) {
+func (m *middleware) answerRefused(w http.ResponseWriter, v *verdict) {
 	if m.refuse != nil {
-		m.refuse(w, e.Request, e.Decision)
+		m.refuse(w, v.Request, v.Decision)
 		return
 	}
-	problem{
+	answer(w, problem{
 		Type:     "https://iana.org/assignments/http-problem-types#quota-exceeded",
-		Title:    "The quota is exceeded",
+		Title:    "Quota exceeded",
 		Status:   http.StatusTooManyRequests,
-		Detail:   detail(e),
-		Violated: m.violated(e.Decision),
-	}.answer(w)
+		Detail:   detail(v),
+		Violated: violated(v),
+	})
 }
 
-func detail(e Event) string {
-	if e.Decision.Wait == tokenbucket.Never {
-		return fmt.Sprintf("This request costs %v and can never be admitted.", e.Cost)
+func detail(v *verdict) string {
+	seconds, ok := v.Decision.RetryAfter()
+	if !ok {
+		return fmt.Sprintf("This request costs %v tokens and can never be admitted: ask for less.", v.Cost)
 	}
-	return fmt.Sprintf("This request costs %v and will be admitted in %v.", e.Cost, e.Decision.Wait)
+	return fmt.Sprintf("This request costs %v tokens and %d are left: retry in %d s.", v.Cost, v.Decision.Remaining(), max(1, seconds))
 }
 
 // violated names the limit that refused.
-func (m *middleware) violated(d tokenbucket.Decision) []string {
-	p := m.policiesFor(d.Limit)
-	for i, l := range p.limits {
-		if l == d.Limit {
-			return []string{policyName(m.names, i)}
-		}
+func violated(v *verdict) []string {
+	limit := v.Decision.Limit
+	if !isTold(limit) {
+		return []string{}
 	}
-	return nil
+	p := v.by.policies(limit)
+	return []string{p.each[p.index(limit, v.start)].name}
 }
 
 // problem is the body of a refusal (RFC 9457).
@@ -157,8 +178,8 @@ type problem struct {
 	Violated []string `json:"violated-policies,omitempty"`
 }
 
-func (p problem) answer(w http.ResponseWriter) {
-	body, _ := json.Marshal(p) // strings and a number
+func answer(w http.ResponseWriter, p problem) {
+	body, _ := json.Marshal(p) // strings and a number are never refused
 	h := w.Header()
 	h.Set("Content-Type", "application/problem+json")
 	h.Set("Cache-Control", "no-store")

@@ -2,6 +2,8 @@ package httplimit
 
 import (
 	"crypto/sha256"
+	"encoding/hex"
+	"net"
 	"net/http"
 	"net/netip"
 	"strings"
@@ -13,27 +15,52 @@ type addresses struct {
 	ipv6Bits int
 }
 
-// key returns the key of the client. A peer whose address can't be read, such as
-// one on a Unix socket, is a key of its own.
 func (a *addresses) key(r *http.Request) string {
+	if len(a.trusted) == 0 {
+		if host, ok := ipv4Host(r.RemoteAddr); ok {
+			return host
+		}
+	}
 	peer, ok := parseAddr(r.RemoteAddr)
 	if !ok {
-		return r.RemoteAddr
+		return unparsed(r.RemoteAddr)
 	}
-	client := a.client(peer, r.Header["X-Forwarded-For"])
+	return a.keyOf(a.client(peer, r.Header["X-Forwarded-For"]))
+}
+
+// ipv4Host returns the host of "host:port" if it is an IPv4 address. Those have one
+// spelling, so most keys can be cut out of what is there.
+func ipv4Host(hostPort string) (string, bool) {
+	colon := strings.LastIndexByte(hostPort, ':')
+	if colon < 0 || hostPort[0] == '[' {
+		return "", false
+	}
+	addr, err := netip.ParseAddr(hostPort[:colon])
+	return hostPort[:colon], err == nil && addr.Is4()
+}
+
+// unparsed returns the key of a peer that is not an address, such as one on a Unix
+// socket. A port does not count: it would make a key of every connection.
+func unparsed(remoteAddr string) string {
+	if host, _, err := net.SplitHostPort(remoteAddr); err == nil {
+		return host
+	}
+	return remoteAddr
+}
+
+// keyOf returns an IPv4 address whole and the prefix of an IPv6 address.
+func (a *addresses) keyOf(client netip.Addr) string {
+	var buf [48]byte
 	if client.Is4() {
-		return client.String()
+		return string(client.AppendTo(buf[:0]))
 	}
-	prefix, err := client.Prefix(a.ipv6Bits)
-	if err != nil { // the number of bits was checked at start-up
-		return client.String()
-	}
-	return prefix.String()
+	prefix, _ := client.Prefix(a.ipv6Bits) // checked at start-up
+	return string(prefix.AppendTo(buf[:0]))
 }
 
 // client walks the X-Forwarded-For lines from the right, where the nearest proxy
 // has written, past trusted addresses to the first that is not: what stands left
-// of it, anybody may have made up. A malformed element ends the walk.
+// of it anybody may have made up. A malformed element ends the walk.
 func (a *addresses) client(peer netip.Addr, lines []string) netip.Addr {
 	client := peer
 	for i := len(lines) - 1; i >= 0; i-- {
@@ -43,7 +70,7 @@ func (a *addresses) client(peer netip.Addr, lines []string) netip.Addr {
 			}
 			var element string
 			line, element, more = cutLast(line)
-			addr, ok := parseAddr(strings.TrimSpace(element))
+			addr, ok := parseAddr(strings.Trim(element, " \t"))
 			if !ok {
 				return client
 			}
@@ -71,38 +98,68 @@ func (a *addresses) isTrusted(addr netip.Addr) bool {
 	return false
 }
 
-// parseAddr reads an address with or without port and brackets. IPv4-mapped
-// addresses are folded into IPv4, and zones dropped.
+// parseAddr reads an address with or without a port, an IPv6 address with or
+// without brackets. IPv4-mapped addresses are folded into IPv4, and zones dropped.
 func parseAddr(s string) (netip.Addr, bool) {
-	addrPort, err := netip.ParseAddrPort(s)
-	addr := addrPort.Addr()
-	if err != nil {
-		if inner, ok := strings.CutPrefix(s, "["); ok {
-			if s, ok = strings.CutSuffix(inner, "]"); !ok {
-				return addr, false
-			}
-		}
-		if addr, err = netip.ParseAddr(s); err != nil {
-			return addr, false
+	if addrPort, err := netip.ParseAddrPort(s); err == nil {
+		return fold(addrPort.Addr()), true
+	}
+	inner, bracketed := strings.CutPrefix(s, "[")
+	if bracketed {
+		var closed bool
+		if inner, closed = strings.CutSuffix(inner, "]"); !closed {
+			return netip.Addr{}, false
 		}
 	}
-	return addr.Unmap().WithZone(""), true
+	addr, err := netip.ParseAddr(inner)
+	return fold(addr), err == nil && !(bracketed && addr.Is4())
 }
 
-const maxHeaderKey = 64 // bytes; longer values count by their hash
+func fold(addr netip.Addr) netip.Addr { return addr.Unmap().WithZone("") }
 
-// headerKey returns the key of a request with one of the headers, "" without.
-// The name is part of it, so that nobody can pass for an address.
-func headerKey(r *http.Request, names []string) string {
-	for _, name := range names {
-		value := r.Header.Get(name)
-		if len(value) > maxHeaderKey {
-			hash := sha256.Sum256([]byte(value))
-			value = string(hash[:])
-		}
-		if value != "" {
-			return name + ":" + value
+// foldPrefix folds a prefix as fold does the addresses in it.
+func foldPrefix(p netip.Prefix) netip.Prefix {
+	if p.Addr().Is4In6() && p.Bits() >= 96 {
+		return netip.PrefixFrom(p.Addr().Unmap(), p.Bits()-96)
+	}
+	return p
+}
+
+// keyHeader is a header field whose value is a key.
+type keyHeader struct {
+	name   string // canonical
+	secret bool
+}
+
+// key returns the key of a request that has the field, "" if it is empty. The name
+// is part of the key, so that no value can pass for an address.
+func (k keyHeader) key(r *http.Request) string {
+	value := r.Header.Get(k.name)
+	if k.secret {
+		value = digest(credentials(k.name, value))
+	}
+	if value == "" {
+		return ""
+	}
+	return k.name + ":" + value
+}
+
+// credentials returns a secret without the scheme that Authorization has before
+// it, of which upper and lower case are the same.
+func credentials(name, value string) string {
+	if name == "Authorization" {
+		if _, rest, ok := strings.Cut(value, " "); ok {
+			return strings.TrimLeft(rest, " ")
 		}
 	}
-	return ""
+	return value
+}
+
+// digest returns 128 bits of a secret's SHA-256, "" of "".
+func digest(secret string) string {
+	if secret == "" {
+		return ""
+	}
+	sum := sha256.Sum256([]byte(secret))
+	return hex.EncodeToString(sum[:16])
 }

@@ -2,6 +2,8 @@ package httplimit
 
 import (
 	"context"
+	"errors"
+	"time"
 
 	"github.com/aa014e13/tokenbucket"
 	"github.com/aa014e13/tokenbucket/keyed"
@@ -9,10 +11,10 @@ import (
 
 // Limiter decides about requests. It must be safe for concurrent use.
 //
-// It may also have Limits() []tokenbucket.Limit, as all in this module do: for the
-// policy header, and to check prices at start-up.
+// If it has a method Limits() []tokenbucket.Limit, as all in this module do, the
+// policy header lists them and prices are checked against them at start-up.
 type Limiter interface {
-	// Take admits a request of a cost, in tokens, for a key, or refuses it and takes
+	// Take takes the cost, in tokens, from what the key has, or refuses and takes
 	// nothing. An error means that it could not decide.
 	Take(ctx context.Context, key string, cost float64) (tokenbucket.Decision, error)
 }
@@ -20,7 +22,7 @@ type Limiter interface {
 // Refunder is a Limiter that takes tokens back.
 type Refunder interface {
 	Limiter
-	// Refund gives tokens back to a key, up to its capacity.
+	// Refund gives tokens back to what the key has, up to its capacity.
 	Refund(ctx context.Context, key string, cost float64) error
 }
 
@@ -33,8 +35,13 @@ func limitsOf(l Limiter) []tokenbucket.Limit {
 	return nil
 }
 
-// Shared limits all clients together with one bucket, whatever the key.
-func Shared(b *tokenbucket.Bucket) Refunder { return shared{b} }
+// Shared lets all clients together use one bucket, whatever their keys.
+func Shared(bucket *tokenbucket.Bucket) Refunder {
+	if bucket == nil {
+		return nil // and New says so
+	}
+	return shared{bucket}
+}
 
 type shared struct{ *tokenbucket.Bucket }
 
@@ -46,8 +53,13 @@ func (s shared) Refund(_ context.Context, _ string, cost float64) error {
 	return s.Bucket.Refund(cost)
 }
 
-// PerKey limits every client with a bucket of its own.
-func PerKey(b *keyed.Buckets[string]) Refunder { return perKey{b} }
+// PerKey gives every client a bucket of its own.
+func PerKey(buckets *keyed.Buckets[string]) Refunder {
+	if buckets == nil {
+		return nil // and New says so
+	}
+	return perKey{buckets}
+}
 
 type perKey struct{ *keyed.Buckets[string] }
 
@@ -59,11 +71,21 @@ func (p perKey) Refund(_ context.Context, key string, cost float64) error {
 	return p.Buckets.Refund(key, cost)
 }
 
-// Both takes from two limiters, a client's own and everybody's, say: the first is
-// asked first, and gets back what it gave when the second refuses or fails. An
-// admission is told by the one that leaves less, the first on a tie; a refusal by
-// the one that refused.
-func Both(first Refunder, second Limiter) Limiter { return both{first, second} }
+// Both takes from two limiters, a client's own and everybody's, say. The first is
+// asked first, so that a client that is refused there takes nothing from the others.
+// When the second refuses or fails, what the first gave is given back to it; until
+// then, for as long as the second takes to answer, other requests for the same key
+// find it gone. If giving back fails, that is an error of Both.
+//
+// A refusal is told as by the one that refused. An admission is told as by the one
+// that would make the same cost wait longer next, or, if they would not differ, by
+// the one that has fewer tokens left.
+func Both(first Refunder, second Limiter) Limiter {
+	if first == nil || second == nil {
+		return nil // and New says so
+	}
+	return both{first, second}
+}
 
 type both struct {
 	first  Refunder
@@ -71,26 +93,58 @@ type both struct {
 }
 
 func (b both) Take(ctx context.Context, key string, cost float64) (tokenbucket.Decision, error) {
-	own, err := b.first.Take(ctx, key, cost)
+	d, _, err := b.take(ctx, key, cost)
+	return d, err
+}
+
+// take also returns where among Limits those of the limiter start that the
+// decision is of: two limiters may have equal ones.
+func (b both) take(ctx context.Context, key string, cost float64) (d tokenbucket.Decision, start int, err error) {
+	own, start, err := takeFrom(ctx, b.first, key, cost)
 	if err != nil || !own.OK {
-		return own, err
+		return own, start, err
 	}
-	common, err := b.second.Take(ctx, key, cost)
-	switch {
-	case err != nil || !common.OK:
+	common, commonStart, err := takeFrom(ctx, b.second, key, cost)
+	commonStart += len(limitsOf(b.first))
+	if err != nil || !common.OK {
 		// Given back even if the request has been called off meanwhile.
-		if refundErr := b.first.Refund(context.WithoutCancel(ctx), key, cost); err == nil {
-			err = refundErr
-		}
-		return common, err
-	case common.Tokens < own.Tokens:
-		return common, nil
-	default:
-		return own, nil
+		err = errors.Join(err, b.first.Refund(context.WithoutCancel(ctx), key, cost))
+		return common, commonStart, err
 	}
+	if isTighter(common, own, cost) {
+		return common, commonStart, nil
+	}
+	return own, start, nil
+}
+
+func takeFrom(ctx context.Context, l Limiter, key string, cost float64) (d tokenbucket.Decision, start int, err error) {
+	if b, ok := l.(both); ok {
+		return b.take(ctx, key, cost)
+	}
+	d, err = l.Take(ctx, key, cost)
+	return d, 0, err
+}
+
+// isTighter compares two admissions. One that does not tell its limit is not tighter.
+func isTighter(a, b tokenbucket.Decision, cost float64) bool {
+	if !isTold(a.Limit) || !isTold(b.Limit) {
+		return isTold(a.Limit)
+	}
+	next, other := refillTime(a.Limit, a.Tokens, cost), refillTime(b.Limit, b.Tokens, cost)
+	return next > other || next == other && a.Tokens < b.Tokens
 }
 
 // Limits returns the limits of both, in order.
 func (b both) Limits() []tokenbucket.Limit {
 	return append(limitsOf(b.first), limitsOf(b.second)...)
+}
+
+// isTold reports whether a decision's limit is one: a Limiter of somebody else's
+// may leave it out.
+func isTold(l tokenbucket.Limit) bool { return l.Validate() == nil }
+
+// refillTime returns how long it takes to get from one level to another, in tokens.
+func refillTime(l tokenbucket.Limit, from, to float64) time.Duration {
+	_, d := l.Take(tokenbucket.State{Balance: from}, 0, to)
+	return d.Wait
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/netip"
+	"slices"
 	"time"
 
 	"github.com/aa014e13/tokenbucket"
@@ -13,126 +14,241 @@ import (
 type Option func(*config)
 
 type config struct {
-	limiter    Limiter
 	addresses  addresses
-	key        func(*http.Request) string // nil: the address
-	keyHeaders []string
-	costs      tokenbucket.Costs
+	keyHeaders []keyHeader
+	key        func(*http.Request) string // nil: by the headers, else the address
+	costs      tokenbucket.Costs          // if there are any, cost is made of them
 	cost       func(*http.Request) float64
-	names      []string
+	names      []string // of the policies
 	xRateLimit bool
 	rateLimit  bool
-	unixReset  tokenbucket.Clock // nil: seconds from now
+	unixNow    func() time.Time // nil: resets are told in seconds from now
 	refuse     func(http.ResponseWriter, *http.Request, tokenbucket.Decision)
-	failure    time.Duration // the Retry-After of a 503, 0: admit
-	fallback   Limiter
+	closed     bool          // when the limiter fails
+	closedFor  time.Duration // the Retry-After then
+	limiters   []Limiter     // New's, and the fallback
 	reportOnly bool
 	observe    func(Event)
 }
 
-// WithKey sets the function that tells clients apart. Requests for which it
-// returns "" share one bucket; none goes free. It runs in many goroutines. By
-// default, the key is the address of the peer.
+func newConfig(limiter Limiter, opts []Option) (*config, error) {
+	c := &config{
+		addresses:  addresses{ipv6Bits: 64},
+		cost:       func(*http.Request) float64 { return 1 },
+		names:      []string{"default"},
+		xRateLimit: true,
+		rateLimit:  true,
+		limiters:   []Limiter{limiter},
+	}
+	for _, opt := range opts {
+		opt(c)
+	}
+	if err := c.validate(); err != nil {
+		return nil, err
+	}
+	if c.key == nil {
+		c.key = c.headerOrAddress
+	}
+	return c, c.settleCosts()
+}
+
+func invalid(format string, args ...any) error {
+	return fmt.Errorf("%w: "+format, append([]any{tokenbucket.ErrInvalidOption}, args...)...)
+}
+
+func (c *config) validate() error {
+	switch {
+	case slices.Contains(c.limiters, nil):
+		return invalid("no limiter: pass Shared, PerKey or Both of what is not nil, or your own, to New and WithFallback")
+	case c.cost == nil:
+		return invalid("WithCost(nil): pass a function, or leave it out for a cost of 1")
+	case c.closed && (c.closedFor <= 0 || c.closedFor == tokenbucket.Never):
+		return invalid("FailClosed(%v): choose a time above 0 to retry after", c.closedFor)
+	case c.addresses.ipv6Bits < 1 || c.addresses.ipv6Bits > 128:
+		return invalid("WithIPv6Prefix(%d): choose from 1 to 128 bits", c.addresses.ipv6Bits)
+	}
+	for i, p := range c.addresses.trusted {
+		if !p.IsValid() {
+			return invalid("TrustedProxies: prefix %d is not valid: pass what netip.ParsePrefix returned without an error", i)
+		}
+	}
+	return c.validateNames()
+}
+
+func (c *config) validateNames() error {
+	if len(c.names) == 0 {
+		return invalid("WithPolicyNames(): name at least one policy, or leave it out")
+	}
+	for i, name := range c.names {
+		if !isPrintable(name) {
+			return invalid("the policy name %q: choose one of printable ASCII, not empty", name)
+		}
+		if slices.Contains(c.names[:i], name) {
+			return invalid("the policy name %q stands twice: choose another", name)
+		}
+	}
+	return nil
+}
+
+// settleCosts makes prices a function.
+func (c *config) settleCosts() error {
+	if len(c.costs) == 0 {
+		return nil
+	}
+	var limits []tokenbucket.Limit
+	for _, l := range c.limiters {
+		limits = append(limits, limitsOf(l)...)
+	}
+	p, err := newPrices(c.costs, limits)
+	if err != nil {
+		return err
+	}
+	c.cost = p.of
+	return nil
+}
+
+func (c *config) headerOrAddress(r *http.Request) string {
+	for _, h := range c.keyHeaders {
+		if key := h.key(r); key != "" {
+			return key
+		}
+	}
+	return c.addresses.key(r)
+}
+
+// WithKey sets the function that tells clients apart: it returns the key of a
+// request. Those for which it returns "" share one bucket; none goes free. It is
+// called by any number of goroutines, and overrides the options about headers and
+// addresses. By default, and for nil, the key is the peer's address: an IPv4
+// address whole, an IPv6 address by its first 64 bits, without port and zone.
 func WithKey(key func(*http.Request) string) Option {
 	return func(c *config) { c.key = key }
 }
 
-// WithKeyHeader takes the value of the first of these headers that a request has
-// as its key: an API key, Authorization. Values of more than 64 bytes count by
-// their SHA-256. A request without any counts by its address. Whoever can choose
-// the value freely can choose a fresh bucket: check it before, or bound the keys.
-// By default, no header counts.
+// WithKeyHeader takes the value of a header field as the key, a tenant's name, say:
+// of those named here and by WithAPIKey, in order, the first that a request has
+// and that is not empty. A request without any counts by its address.
+//
+// Whoever may send any value may have any number of full buckets: let who checks
+// the value come before this, or bound the keys. By default, no field counts.
 func WithKeyHeader(names ...string) Option {
+	return withKeyHeaders(names, false)
+}
+
+// WithAPIKey is WithKeyHeader for secrets: the key is made of the SHA-256 of the
+// value, so that the secret is neither in logs nor in a store. Of Authorization
+// only what follows the scheme counts; schemes that sign every request anew are of
+// no use here. By default, no field counts.
+func WithAPIKey(names ...string) Option {
+	return withKeyHeaders(names, true)
+}
+
+func withKeyHeaders(names []string, secret bool) Option {
 	return func(c *config) {
 		for _, name := range names {
-			c.keyHeaders = append(c.keyHeaders, http.CanonicalHeaderKey(name))
+			c.keyHeaders = append(c.keyHeaders, keyHeader{http.CanonicalHeaderKey(name), secret})
 		}
 	}
 }
 
-// TrustedProxies lists the proxies whose X-Forwarded-For is believed. By default,
-// there are none, and the header counts for nothing.
+// TrustedProxies adds proxies whose X-Forwarded-For is believed. All lines of the
+// field are one list, which is walked from the right past trusted addresses: the
+// first one that is not trusted is the client, and the last one there is if the
+// list ends before, or something that is not an address. Elements may have a port,
+// and brackets. By default, nobody is trusted, and the field counts for nothing.
+//
+// A peer on a Unix socket has no address that could be trusted.
 func TrustedProxies(prefixes ...netip.Prefix) Option {
-	return func(c *config) { c.addresses.trusted = append(c.addresses.trusted, prefixes...) }
+	return func(c *config) {
+		for _, p := range prefixes {
+			c.addresses.trusted = append(c.addresses.trusted, foldPrefix(p))
+		}
+	}
 }
 
-// WithIPv6Prefix sets how many leading bits of an IPv6 address make a key, from 1
-// to 128. By default, they are 64: what one customer has at the least.
+// WithIPv6Prefix sets how many leading bits of an IPv6 address make a key, from 1 to
+// 128. By default, it is 64: few customers get less, so with more of them one of
+// them has many buckets.
 func WithIPv6Prefix(bits int) Option {
 	return func(c *config) { c.addresses.ipv6Bits = bits }
 }
 
-// WithCosts sets what requests cost, in tokens, by patterns of http.ServeMux such
-// as "GET /export" and "/users/{id}", of which the most specific counts. A request
-// that no pattern matches costs 1. New refuses a pattern that ServeMux does not
-// take, and a price that is invalid or above a capacity. By default, every request
-// costs 1.
+// WithCosts sets what requests cost, in tokens, by http.ServeMux pattern: "GET
+// /export", "/users/{id}". The most specific pattern decides, as for a ServeMux;
+// what matches none costs 1. New returns an error for a pattern that a ServeMux
+// would not take and for a price that is negative, NaN or above a capacity. It
+// overrides WithCost before it. By default, every request costs 1.
 func WithCosts(costs tokenbucket.Costs) Option {
 	return func(c *config) { c.costs = costs }
 }
 
-// WithCost sets the function that says what a request costs, in tokens, instead of
-// WithCosts. A negative cost, NaN or one above a capacity is refused for good. By
-// default, every request costs 1.
+// WithCost sets what a request costs, in tokens, by a function, which is called by
+// any number of goroutines. A request whose cost is negative, NaN or above a
+// capacity is refused for good, one that costs 0 is free. It overrides WithCosts
+// before it. By default, every request costs 1.
 func WithCost(cost func(*http.Request) float64) Option {
-	return func(c *config) { c.cost = cost }
+	return func(c *config) { c.cost, c.costs = cost, nil }
 }
 
-// WithPolicyNames names the limits in the RateLimit fields, in the order of
-// Limits; they are printable ASCII. Further ones are named after the last, with
-// "-2" and so on. By default, they are "default", "default-2", ...
+// WithPolicyNames names the limits in RateLimit and RateLimit-Policy, in the order of
+// the limiter's Limits, in printable ASCII. Limits beyond the last name are called
+// by it with "-2", "-3" and so on. By default, they are "default", "default-2", ...
 func WithPolicyNames(names ...string) Option {
-	return func(c *config) { c.names = names }
+	return func(c *config) { c.names = slices.Clone(names) }
 }
 
 // WithoutXRateLimit leaves the X-RateLimit fields out. By default, they are set.
-func WithoutXRateLimit() Option { return func(c *config) { c.xRateLimit = false } }
+func WithoutXRateLimit() Option {
+	return func(c *config) { c.xRateLimit = false }
+}
 
 // WithoutRateLimit leaves RateLimit and RateLimit-Policy out. By default, they are set.
-func WithoutRateLimit() Option { return func(c *config) { c.rateLimit = false } }
+func WithoutRateLimit() Option {
+	return func(c *config) { c.rateLimit = false }
+}
 
-// WithUnixReset makes X-RateLimit-Reset a Unix time, as GitHub has it, read from a
-// clock; nil is the system's. By default, it is in seconds from now.
+// WithUnixReset makes X-RateLimit-Reset a Unix time in seconds, as GitHub has it,
+// by the given clock; nil is the system's. By default, it is in seconds from now.
 func WithUnixReset(clock tokenbucket.Clock) Option {
 	return func(c *config) {
-		c.unixReset = clock
-		if clock == nil {
-			c.unixReset = wallClock{}
+		c.unixNow = time.Now
+		if clock != nil {
+			c.unixNow = clock.Now
 		}
 	}
 }
 
-type wallClock struct{}
-
-func (wallClock) Now() time.Time                         { return time.Now() }
-func (wallClock) Since(t time.Time) time.Duration        { return time.Since(t) }
-func (wallClock) After(d time.Duration) <-chan time.Time { return time.After(d) }
-
 // WithRefusal sets what answers a refused request. All header fields are set by
-// then. By default, it is 429 (RFC 6585) with a problem+json body (RFC 9457).
+// then, the status is not. By default, and for nil, the answer is 429 (RFC 6585)
+// with a body that says why (RFC 9457) and Cache-Control: no-store.
 func WithRefusal(refuse func(http.ResponseWriter, *http.Request, tokenbucket.Decision)) Option {
 	return func(c *config) { c.refuse = refuse }
 }
 
-// FailClosed refuses with 503 and a Retry-After, rounded up to seconds, when the
-// limiter fails. By default, requests are admitted then.
+// FailClosed refuses requests with 503 when the limiter fails, and tells them to
+// retry after the given time, above 0, rounded up to whole seconds. By default,
+// they are admitted then.
 func FailClosed(retryAfter time.Duration) Option {
-	return func(c *config) { c.failure = max(retryAfter, 1) }
+	return func(c *config) { c.closed, c.closedFor = true, retryAfter }
 }
 
 // WithFallback asks a second limiter when the first fails: one on this machine
-// when the common store is down. If it fails as well, FailClosed decides. By
-// default, there is none.
+// for a store that is down, say. If it fails as well, requests are admitted, or
+// refused if FailClosed says so. By default, there is none.
 func WithFallback(limiter Limiter) Option {
-	return func(c *config) { c.fallback = limiter }
+	return func(c *config) { c.limiters = append(c.limiters[:1:1], limiter) }
 }
 
-// ReportOnly never refuses: what would have been is told to the observer and by
-// the figures in the header. By default, requests are refused.
-func ReportOnly() Option { return func(c *config) { c.reportOnly = true } }
+// ReportOnly never refuses: what would have been refused is told to the observer,
+// and by the figures in the header, without Retry-After. By default, requests are
+// refused.
+func ReportOnly() Option {
+	return func(c *config) { c.reportOnly = true }
+}
 
-// WithObserver is told of every decision, before the request is answered, in the
-// request's goroutine. By default, nobody is, at no cost.
+// WithObserver sets who is told of every decision, before the request goes on or is
+// answered, and is called by any number of goroutines. By default, and for nil,
+// nobody is, which costs nothing.
 func WithObserver(observe func(Event)) Option {
 	return func(c *config) { c.observe = observe }
 }
@@ -141,54 +257,8 @@ func WithObserver(observe func(Event)) Option {
 type Event struct {
 	Request  *http.Request
 	Key      string
-	Cost     float64 // tokens
-	Decision tokenbucket.Decision
-	Err      error // why the limiter could not decide; the decision is the fallback's then, or void
-}
-
-func newConfig(limiter Limiter, opts []Option) (*config, error) {
-	c := &config{limiter: limiter, addresses: addresses{ipv6Bits: 64}, names: []string{"default"}, xRateLimit: true, rateLimit: true}
-	for _, opt := range opts {
-		opt(c)
-	}
-	if limiter == nil {
-		return nil, fmt.Errorf("%w: no limiter: pass Shared, PerKey or your own", tokenbucket.ErrInvalidOption)
-	}
-	if c.addresses.ipv6Bits < 1 || c.addresses.ipv6Bits > 128 {
-		return nil, fmt.Errorf("%w: WithIPv6Prefix(%d): choose from 1 to 128 bits", tokenbucket.ErrInvalidOption, c.addresses.ipv6Bits)
-	}
-	if len(c.names) == 0 {
-		return nil, fmt.Errorf("%w: WithPolicyNames(): name at least one, or leave it out", tokenbucket.ErrInvalidOption)
-	}
-	for _, name := range c.names {
-		if _, err := quote(name); err != nil {
-			return nil, err
-		}
-	}
-	return c, c.resolve()
-}
-
-// resolve settles on one function each for keys and costs.
-func (c *config) resolve() error {
-	if c.key == nil {
-		c.key = c.addresses.key
-		if len(c.keyHeaders) > 0 {
-			c.key = c.headerOrAddress
-		}
-	}
-	if c.cost == nil && len(c.costs) > 0 {
-		prices, err := newPrices(c.costs, limitsOf(c.limiter))
-		if err != nil {
-			return err
-		}
-		c.cost = prices.of
-	}
-	return nil
-}
-
-func (c *config) headerOrAddress(r *http.Request) string {
-	if key := headerKey(r, c.keyHeaders); key != "" {
-		return key
-	}
-	return c.addresses.key(r)
+	Cost     float64              // tokens
+	Decision tokenbucket.Decision // zero if nobody could decide
+	Refused  bool                 // with 429, or 503 if nobody could decide; or it would have been but for ReportOnly
+	Err      error                // of the limiter that failed; of the fallback too, if that did
 }

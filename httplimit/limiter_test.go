@@ -1,0 +1,206 @@
+package httplimit_test
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/aa014e13/tokenbucket"
+	"github.com/aa014e13/tokenbucket/httplimit"
+	"github.com/aa014e13/tokenbucket/internal/waittest"
+	"github.com/aa014e13/tokenbucket/keyed"
+)
+
+// house is a bucket for every client and one for everybody, on one clock.
+type house struct {
+	clock    *waittest.Clock
+	own      *keyed.Buckets[string]
+	everyone *tokenbucket.Bucket
+	both     httplimit.Limiter
+}
+
+func newHouse(t *testing.T, own, everyone tokenbucket.Limit) *house {
+	t.Helper()
+	h := &house{clock: new(waittest.Clock)}
+	var err error
+	h.own, err = keyed.New[string](own, keyed.WithClock(h.clock))
+	require.NoError(t, err)
+	h.everyone, err = tokenbucket.New(everyone, tokenbucket.WithClock(h.clock))
+	require.NoError(t, err)
+	h.both = httplimit.Both(httplimit.PerKey(h.own), httplimit.Shared(h.everyone))
+	return h
+}
+
+func TestBothGivesBackWhatTheSecondRefused(t *testing.T) {
+	h := newHouse(t, tokenbucket.Limit{Capacity: 3, RefillPerSec: 1}, tokenbucket.Limit{Capacity: 4, RefillPerSec: 0.5})
+	g := newGatewayOf(t, h.both, httplimit.WithPolicyNames("client", "everyone"))
+	policy := `"client";q=3;w=3, "everyone";q=4;w=8`
+	alice, bob := from("192.0.2.1:1"), from("192.0.2.2:1")
+	for range 3 {
+		require.Equal(t, 200, g.get("/", alice).StatusCode)
+	}
+	refused := g.get("/", alice)
+	requireFields(t, map[string]string{
+		"X-RateLimit-Limit": "3", "X-RateLimit-Remaining": "0", "X-RateLimit-Reset": "3",
+		"RateLimit": `"client";r=0;t=1`, "RateLimit-Policy": policy, "Retry-After": "1", "Cache-Control": "no-store",
+	}, refused)
+	require.Equal(t, []any{"client"}, body(t, refused)["violated-policies"])
+	require.Equal(t, 1.0, h.everyone.Tokens(), "who is refused by its own takes nothing from everyone's")
+
+	require.Equal(t, 200, g.get("/", bob).StatusCode)
+	refused = g.get("/", bob)
+	requireFields(t, map[string]string{
+		"X-RateLimit-Limit": "4", "X-RateLimit-Remaining": "0", "X-RateLimit-Reset": "8",
+		"RateLimit": `"everyone";r=0;t=2`, "RateLimit-Policy": policy, "Retry-After": "2", "Cache-Control": "no-store",
+	}, refused)
+	require.Equal(t, []any{"everyone"}, body(t, refused)["violated-policies"])
+	require.Equal(t, 2.0, h.own.Tokens("192.0.2.2"), "given back")
+
+	h.clock.Set(2 * sec)
+	require.Equal(t, 200, g.get("/", bob).StatusCode, "who obeys is admitted")
+}
+
+func TestBothRefusesAThousandTimesForNothing(t *testing.T) {
+	h := newHouse(t, tokenbucket.Limit{Capacity: 5, RefillPerSec: 1e-9}, tokenbucket.Limit{Capacity: 5, RefillPerSec: 1e-9})
+	require.NoError(t, h.everyone.Charge(5))
+	for range 1000 {
+		d, err := h.both.Take(context.Background(), "alice", 0.3)
+		require.NoError(t, err)
+		require.False(t, d.OK)
+	}
+	require.Equal(t, 5.0, h.own.Tokens("alice"))
+	require.NoError(t, h.everyone.Refund(5))
+	d, err := h.both.Take(context.Background(), "alice", 5)
+	require.NoError(t, err)
+	require.True(t, d.OK)
+}
+
+func TestBothTellsWhatBinds(t *testing.T) {
+	for _, c := range []struct {
+		name          string
+		own, everyone tokenbucket.Limit
+		cost          float64
+		everyoneBinds bool
+	}{
+		{"everyone's waits longer next", tokenbucket.Limit{Capacity: 5, RefillPerSec: 10}, tokenbucket.Limit{Capacity: 6, RefillPerSec: 0.1}, 5, true},
+		{"its own waits longer next", tokenbucket.Limit{Capacity: 6, RefillPerSec: 0.1}, tokenbucket.Limit{Capacity: 5, RefillPerSec: 10}, 5, false},
+		{"none waits, everyone's has less", tokenbucket.Limit{Capacity: 100, RefillPerSec: 1}, tokenbucket.Limit{Capacity: 10, RefillPerSec: 1}, 1, true},
+		{"none waits, its own has less", tokenbucket.Limit{Capacity: 10, RefillPerSec: 1}, tokenbucket.Limit{Capacity: 100, RefillPerSec: 1}, 1, false},
+	} {
+		h := newHouse(t, c.own, c.everyone)
+		d, err := h.both.Take(context.Background(), "alice", c.cost)
+		require.NoError(t, err)
+		require.True(t, d.OK)
+		require.Equal(t, c.everyoneBinds, d.Limit == c.everyone, c.name)
+	}
+}
+
+func TestBothNamesWhichOfTwoEqualLimits(t *testing.T) {
+	limit := tokenbucket.Limit{Capacity: 2, RefillPerSec: 1}
+	h := newHouse(t, limit, limit)
+	alone := httplimit.Shared(tokenbucket.MustNew(tokenbucket.Limit{Capacity: 100, RefillPerSec: 1}))
+	nested := httplimit.Both(alone, h.both)
+	names := func(limiter httplimit.Limiter, peer string) any {
+		return body(t, newGatewayOf(t, limiter).get("/", from(peer)))["violated-policies"]
+	}
+	_, err := h.both.Take(context.Background(), "192.0.2.1", 2)
+	require.NoError(t, err)
+	require.Equal(t, []any{"default"}, names(h.both, "192.0.2.1:1"))
+	require.Equal(t, []any{"default-2"}, names(h.both, "192.0.2.2:1"))
+	require.Equal(t, []any{"default-2"}, names(nested, "192.0.2.1:1"))
+	require.Equal(t, []any{"default-3"}, names(nested, "192.0.2.2:1"))
+}
+
+// calledOff cancels the request while it decides.
+type calledOff struct{ cancel context.CancelFunc }
+
+func (c calledOff) Take(ctx context.Context, _ string, _ float64) (tokenbucket.Decision, error) {
+	c.cancel()
+	return tokenbucket.Decision{}, ctx.Err()
+}
+
+// careful is a Refunder that does nothing once the request has been called off.
+type careful struct{ httplimit.Refunder }
+
+func (c careful) Refund(ctx context.Context, key string, cost float64) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	return c.Refunder.Refund(ctx, key, cost)
+}
+
+func TestBothGivesBackWhenTheSecondFails(t *testing.T) {
+	h := newHouse(t, tokenbucket.Limit{Capacity: 3, RefillPerSec: 1}, tenHalf[0])
+	first := httplimit.PerKey(h.own)
+	_, err := httplimit.Both(first, broken{}).Take(context.Background(), "alice", 2)
+	require.ErrorIs(t, err, errBroken)
+	require.Equal(t, 3.0, h.own.Tokens("alice"))
+
+	ctx, cancel := context.WithCancel(context.Background())
+	_, err = httplimit.Both(careful{first}, calledOff{cancel}).Take(ctx, "alice", 2)
+	require.ErrorIs(t, err, context.Canceled)
+	require.Equal(t, 3.0, h.own.Tokens("alice"), "given back although the request was called off")
+}
+
+// stingy does not take anything back.
+type stingy struct{ httplimit.Refunder }
+
+var errStingy = errors.New("not given back")
+
+func (stingy) Refund(context.Context, string, float64) error { return errStingy }
+
+func TestBothReportsWhatCouldNotBeGivenBack(t *testing.T) {
+	h := newHouse(t, tenHalf[0], tenHalf[0])
+	require.NoError(t, h.everyone.Charge(10))
+	first := stingy{httplimit.PerKey(h.own)}
+	g := newGatewayOf(t, httplimit.Both(first, httplimit.Shared(h.everyone)), httplimit.FailClosed(sec))
+	require.Equal(t, 503, g.get("/").StatusCode)
+	require.ErrorIs(t, g.lastEvent().Err, errStingy)
+	_, err := httplimit.Both(first, broken{}).Take(context.Background(), "alice", 2)
+	require.ErrorIs(t, err, errStingy)
+	require.ErrorIs(t, err, errBroken)
+}
+
+func TestBothOfLimitersThatTellLittle(t *testing.T) {
+	h := newHouse(t, tenHalf[0], tenHalf[0])
+	silent := newGatewayOf(t, httplimit.Both(httplimit.PerKey(h.own), fixed{OK: true})).get("/")
+	require.Equal(t, `"default";r=9;t=18`, silent.Header.Get("RateLimit"))
+	require.Equal(t, `"default";q=10;w=20`, silent.Header.Get("RateLimit-Policy"))
+	first := newGatewayOf(t, httplimit.Both(mute{fixed{OK: true}}, httplimit.Shared(h.everyone))).get("/")
+	require.Equal(t, `"default";r=9;t=18`, first.Header.Get("RateLimit"))
+}
+
+// mute takes back without a word.
+type mute struct{ fixed }
+
+func (mute) Refund(context.Context, string, float64) error { return nil }
+
+func TestPricesAreCheckedAgainstBoth(t *testing.T) {
+	h := newHouse(t, tokenbucket.Limit{Capacity: 3, RefillPerSec: 1}, tenHalf[0])
+	_, err := httplimit.New(h.both, httplimit.WithCosts(tokenbucket.Costs{"/": 4}))
+	require.ErrorIs(t, err, tokenbucket.ErrCostExceedsCapacity)
+}
+
+func TestSharedIgnoresKeys(t *testing.T) {
+	bucket := tokenbucket.MustNew(tokenbucket.Limit{Capacity: 2, RefillPerSec: 1}, tokenbucket.WithClock(new(waittest.Clock)))
+	g := newGatewayOf(t, httplimit.Shared(bucket))
+	for _, c := range []struct {
+		peer   string
+		status int
+	}{{"192.0.2.1:1", 200}, {"192.0.2.2:1", 200}, {"192.0.2.3:1", 429}} {
+		require.Equal(t, c.status, g.get("/", from(c.peer)).StatusCode)
+	}
+	require.NoError(t, httplimit.Shared(bucket).Refund(context.Background(), "anyone", 1))
+	require.Equal(t, http.StatusOK, g.get("/").StatusCode)
+}
+
+func TestZeroBucketRefusesAndTellsNothing(t *testing.T) {
+	g := newGatewayOf(t, httplimit.Shared(new(tokenbucket.Bucket)), prices)
+	refused := g.get("/read")
+	require.Equal(t, 429, refused.StatusCode)
+	requireFields(t, map[string]string{"Cache-Control": "no-store"}, refused)
+	require.Equal(t, 200, g.get("/free").StatusCode)
+}
