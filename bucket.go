@@ -448,7 +448,8 @@ type Decision struct {
 }
 
 // Remaining returns the largest whole cost that would be admitted now, in tokens,
-// 0 or more.
+// 0 or more. With several limits it speaks of the one that binds; where none would
+// make the same cost wait next, another one may admit less.
 func (d Decision) Remaining() int64 {
 	switch {
 	case d.paused > 0 || d.queued || !(d.Tokens > 0):
@@ -535,7 +536,8 @@ func WithTokens(initial float64) Option {
 // The time in between counts. It is told by the wall clock if the origin was
 // stored and has lost its monotonic reading.
 func WithState(origin time.Time, states []State) Option {
-	return func(c *config) { c.resume = &resume{origin, slices.Clone(states)} }
+	r := &resume{origin, slices.Clone(states)}
+	return func(c *config) { c.resume = r }
 }
 
 // WithMaxWaiters bounds how many waiters and reservations may be queued at once;

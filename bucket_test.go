@@ -994,6 +994,7 @@ func TestParseRetryAfter(t *testing.T) {
 		" Fri, 06 Nov 2026 07:50:37 GMT\t": 59500 * ms,
 		"Friday, 06-Nov-26 07:49:38 GMT":   500 * ms,
 		"Fri Nov  6 07:49:38 2026":         500 * ms,
+		"Fri Nov 06 07:49:38 2026":         500 * ms,
 		"Fri, 06 Nov 2026 07:49:37 GMT":    0,
 		"Sun, 06 Nov 1994 08:49:37 GMT":    0,
 		"Sunday, 06-Nov-94 08:49:37 GMT":   0, // 2094 would be 68 years ahead

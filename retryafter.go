@@ -29,6 +29,7 @@ const (
 	imfFixdate = "Mon, 02 Jan 2006 15:04:05 GMT"
 	rfc850Date = "Monday, 02-Jan-06 15:04:05 GMT"
 	asctime    = time.ANSIC
+	asctime2   = "Mon Jan 02 15:04:05 2006" // the day in two digits, which its grammar has as well
 )
 
 // ParseRetryAfter reads the value of a Retry-After header field: a whole number
@@ -41,7 +42,7 @@ func ParseRetryAfter(value string, now time.Time) (time.Duration, error) {
 	if isDigits(value) {
 		return parseSeconds(value), nil
 	}
-	for _, layout := range []string{imfFixdate, rfc850Date, asctime} {
+	for _, layout := range []string{imfFixdate, rfc850Date, asctime, asctime2} {
 		if date, ok := parseDate(layout, value, now); ok {
 			return max(0, date.Sub(now)), nil
 		}
