@@ -1,0 +1,104 @@
+-- One bucket under one key, by the server's clock, in microseconds since 1970. A
+-- key that is not there is a bucket that is full. Otherwise its value is
+--
+--   tb1:capacity:refill[:capacity:refill ...] seconds microseconds balance anchor [balance anchor ...]
+--
+-- that is the limits, the instant of the latest write, and for each limit a ledger
+-- as package tokenbucket keeps it.
+--
+--   KEYS[1]  the bucket
+--   ARGV[1]  the limits and a space, as the value begins
+--   ARGV[2]  tokens to take; below 0, to give back
+--   ARGV[3]  microseconds ahead of time that they may be taken: the level is below 0 until then
+--   ARGV[4]  capacity; ARGV[5] refill; and so on for each limit
+--
+-- The answer is 1 or 0 for admitted or not, the time in seconds and microseconds,
+-- and the value before, from which the caller tells level and wait. A refusal writes
+-- nothing. A key is dropped after the last millisecond of its time to live, so the
+-- bucket has had time to fill if that is rounded up; clients count in nanoseconds, so it
+-- is 285 years at most.
+--
+-- Numbers cost more to read and to write than to calculate with, so whatever is
+-- there as text stays text.
+
+local key, policy, cost, patience = KEYS[1], ARGV[1], ARGV[2] + 0, ARGV[3] * 1000
+local clock = redis.call('TIME')
+local seconds, micros = clock[1], clock[2]
+local now = seconds * 1000000 + micros
+local value = redis.call('GET', key)
+local at -- where in the value the next ledger begins
+
+if value then
+  local s, m
+  s, m, at = string.match(value, '^tb1:[^ ]+ (%d+) (%d+)()')
+  if not at then
+    return redis.error_reply('NOTBUCKET the value is not a bucket')
+  end
+  local latest = s * 1000000 + m
+  if latest > now or string.sub(value, 1, #policy) ~= policy then
+    -- The clock stepped back, or the limits have changed: what was there at the
+    -- later instant stays, up to the new capacities, and refills from now on. It is
+    -- written whatever is decided, so that it counts from now on.
+    local states, filling, limit = '', 0, 4
+    for i = 4, #ARGV, 2 do
+      local level = ARGV[i] + 0
+      local capacity, refill, balance, anchor
+      if limit then
+        capacity, refill, limit = string.match(value, '^:([^: ]+):([^: ]+)()', limit)
+      end
+      if limit then
+        balance, anchor, at = string.match(value, '^ ([^ ]+) ([^ ]+)()', at)
+        level = math.min(level, capacity + 0, balance + (math.max(now, latest) - anchor) * 1000 * refill / 1e9)
+      end
+      filling = math.max(filling, (ARGV[i] - level) / ARGV[i + 1])
+      states = states .. string.format(' %.17g %d', level, now)
+    end
+    value = policy .. seconds .. ' ' .. micros
+    at = #value + 1
+    value = value .. states
+    redis.call('SET', key, value, 'PX', string.format('%d', math.min(math.max(math.ceil(filling * 1000), 1), 9e12)))
+  end
+end
+
+local filling, states = 0, ''
+for i = 4, #ARGV, 2 do
+  local capacity, refill = ARGV[i] + 0, ARGV[i + 1] + 0
+  local balance, anchor = capacity, now
+  if at then
+    balance, anchor, at = string.match(value, '^ ([^ ]+) ([^ ]+)()', at)
+    balance = balance + 0
+  end
+  local elapsed = (now - anchor) * 1000
+
+  -- Limit.admits
+  local short = cost - (balance + (elapsed + patience) * refill / 1e9)
+  if cost > capacity or (cost > 0 and short > 2 ^ -50 * capacity and short > 2 ^ -50 * math.abs(balance)) then
+    return '0 ' .. seconds .. ' ' .. micros .. ' ' .. (value or '')
+  end
+
+  -- Limit.spend and Limit.refund
+  local level = balance + elapsed * refill / 1e9
+  if level >= capacity then
+    balance, anchor, level = capacity, string.format('%d', now), capacity
+  elseif elapsed > 2 ^ 46 or (balance < -1024 * capacity and level > balance / 2) then
+    balance, anchor = level, string.format('%d', now)
+  end
+  balance, level = balance - cost, level - cost
+  if level >= capacity then
+    balance, anchor, level = capacity, string.format('%d', now), capacity
+  end
+
+  if (capacity - level) / refill > filling then
+    filling = (capacity - level) / refill
+  end
+  local number = (balance % 1 == 0 and balance > -2 ^ 53) and '%d' or '%.17g'
+  states = states .. ' ' .. string.format(number, balance) .. ' ' .. anchor
+end
+
+if filling > 0 then
+  local ttl = math.min(math.ceil(filling * 1000), 9e12)
+  redis.call('SET', key, policy .. seconds .. ' ' .. micros .. states, 'PX', string.format('%d', ttl))
+elseif value then
+  redis.call('DEL', key)
+end
+return '1 ' .. seconds .. ' ' .. micros .. ' ' .. (value or '')

@@ -1,0 +1,267 @@
+// Package redisbucket shares token buckets between machines, one for each key, on
+// Redis or Valkey: any number of processes with the same limits and prefix together
+// get no more than the limits. It decides as package tokenbucket does.
+//
+// A bucket is one value under one key, so it lives in any slot of a cluster, and a
+// decision is one script in one round trip. The time is the server's: the clocks of
+// the machines do not matter. A refusal writes nothing. A key lives for as long as
+// its bucket needs to fill, which forgives nobody.
+//
+// One process alone needs package keyed, which is a hundred times faster.
+package redisbucket
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/aa014e13/tokenbucket"
+)
+
+// MaxKey is the length in bytes up to which a key is stored as it is, after the
+// prefix. Longer ones are stored as their SHA-256.
+const MaxKey = 64
+
+// Buckets is a token bucket for every key, shared with all others that have the
+// same prefix. A key seen for the first time has a full one. A key may be any bytes.
+//
+// Most callers want Take or TryAcquire to refuse what is too fast, or Wait to slow
+// it down. What all of them return: the context's error if it is done before the
+// server has answered, ErrUnavailable and ErrForeignKey.
+//
+// Buckets may be used by any number of goroutines. It must not be copied. The zero
+// Buckets is not ready to use; use New.
+type Buckets struct {
+	server   *server
+	limits   tokenbucket.Limits
+	prefix   string
+	fallback Fallback
+}
+
+// New returns a bucket for every key, full where Redis has none. The client may be
+// for one server, for a master by Sentinel, or for a cluster; it stays the caller's
+// to close. Nothing is sent. It returns ErrInvalidLimit or ErrInvalidOption, of
+// package tokenbucket, for numbers out of range.
+func New(client redis.UniversalClient, limit tokenbucket.Limit, opts ...Option) (*Buckets, error) {
+	c, err := newConfig(limit, opts)
+	if err != nil {
+		return nil, err
+	}
+	if client == nil {
+		return nil, fmt.Errorf("%w: no client: pass one from package github.com/redis/go-redis/v9", tokenbucket.ErrInvalidOption)
+	}
+	return &Buckets{
+		server:   newServer(client, c),
+		limits:   c.limits,
+		prefix:   c.prefix,
+		fallback: c.fallback,
+	}, nil
+}
+
+// TryAcquire takes the cost, in tokens, from the key's bucket if it is there.
+// Otherwise it takes nothing and returns how long to wait until the same request
+// would be admitted if nobody else came, in whole microseconds: Never for a cost
+// that is negative, NaN or above the capacity, which the server is not asked about.
+func (b *Buckets) TryAcquire(ctx context.Context, key string, cost float64) (wait time.Duration, ok bool, err error) {
+	switch {
+	case cost == 0:
+		return 0, true, nil
+	case checkCost(cost, b.capacity()) != nil:
+		return tokenbucket.Never, false, nil
+	}
+	r := request{key: b.stored(key), cost: cost}
+	a, err := b.server.ask(ctx, r)
+	if b.fallsBack(err) {
+		d := b.fallback.Take(key, cost)
+		return d.Wait, d.OK, nil
+	}
+	if err != nil || a.admitted() {
+		return 0, err == nil, err
+	}
+	d, err := b.decide(r, a, cost)
+	return d.Wait, false, err
+}
+
+// Take is TryAcquire with everything a header needs.
+func (b *Buckets) Take(ctx context.Context, key string, cost float64) (tokenbucket.Decision, error) {
+	r := request{key: b.stored(key), cost: legible(cost)}
+	a, err := b.server.ask(ctx, r)
+	if b.fallsBack(err) {
+		return b.fallback.Take(key, cost), nil
+	}
+	if err != nil {
+		return tokenbucket.Decision{}, err
+	}
+	return b.decide(r, a, cost)
+}
+
+// noCost is above any capacity.
+const noCost = 1e300
+
+// legible returns a cost that the script can read. What is free, or no cost at all,
+// is not its business: by refusing noCost it tells what there is.
+func legible(cost float64) float64 {
+	if cost > 0 && cost < noCost {
+		return cost
+	}
+	return noCost
+}
+
+// decide tells a decision in the terms of package tokenbucket, by its arithmetic
+// from the same states. The script's is the same: it has decided.
+func (b *Buckets) decide(r request, a answer, cost float64) (tokenbucket.Decision, error) {
+	now, states, err := b.read(r, a)
+	if err != nil {
+		return tokenbucket.Decision{}, err
+	}
+	d := b.limits.Take(states, now, cost)
+	if d.OK = a.admitted() || cost == 0; d.OK {
+		d.Wait = 0
+		return d, nil
+	}
+	d.Wait = max(roundUp(d.Wait), time.Microsecond)
+	return d, nil
+}
+
+// read returns the server's clock and the states before the decision.
+func (b *Buckets) read(r request, a answer) (now time.Duration, states []tokenbucket.State, err error) {
+	now, states, err = a.read()
+	switch {
+	case err != nil, len(states) != 0 && len(states) != len(b.limits):
+		return 0, nil, fmt.Errorf("%w: %q: unexpected answer %q: choose another prefix with WithPrefix, or delete the key", ErrForeignKey, r.key, a)
+	case len(states) == 0:
+		states = make([]tokenbucket.State, len(b.limits))
+		b.limits.Fill(states, now)
+	}
+	return now, states, nil
+}
+
+// Wait takes the cost, in tokens, as soon as it is there. It asks the server once:
+// that takes the cost ahead of time, so that those who come later on whatever
+// machine wait for longer, and then sleeps until the cost is paid for. It returns
+// nil if the cost was taken:
+//
+//   - the context's error if it is done, then or while waiting
+//   - ErrInvalidCost for a cost that is negative or NaN
+//   - ErrCostExceedsCapacity for one that can never be met
+//   - a *DeadlineError, at once, if the wait would outlast the context's deadline
+//
+// When the context ends while it sleeps, the cost is given back to whoever comes
+// next, which may take as long as WithTimeout says; nobody who sleeps already is
+// woken for it. If the server is away by then, or the process dies, the tokens are
+// lost: the bucket is that much emptier, for once.
+func (b *Buckets) Wait(ctx context.Context, key string, cost float64) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	if err := checkCost(cost, b.capacity()); err != nil || cost == 0 {
+		return err
+	}
+	r := request{key: b.stored(key), cost: cost, patience: patience(ctx)}
+	a, err := b.server.ask(ctx, r)
+	if b.fallsBack(err) {
+		return b.fallback.Wait(ctx, key, cost)
+	}
+	if err != nil {
+		return err
+	}
+	now, states, err := b.read(r, a)
+	if err != nil {
+		return err
+	}
+	wait, _ := b.limits.TryAcquire(states, now, cost)
+	return b.sleep(ctx, r, a.admitted(), roundUp(wait))
+}
+
+// patience returns how long a caller can wait.
+func patience(ctx context.Context) time.Duration {
+	deadline, ok := ctx.Deadline()
+	if !ok {
+		return math.MaxInt64
+	}
+	return max(0, time.Until(deadline))
+}
+
+// sleep waits until a cost that was taken ahead of time is paid for, if it was. It
+// counts from now, which is later than the decision, so nobody leaves too early.
+func (b *Buckets) sleep(ctx context.Context, r request, taken bool, wait time.Duration) error {
+	due := time.Now().Add(wait)
+	deadline, ok := ctx.Deadline()
+	switch {
+	case taken && wait == 0:
+		return nil
+	case taken && ok && deadline.Before(due): // the answer took its time
+		b.server.giveBack(ctx, r)
+		return &tokenbucket.DeadlineError{Wait: wait}
+	case !taken && ok:
+		return &tokenbucket.DeadlineError{Wait: wait}
+	case !taken: // longer than a time.Duration can say
+		<-ctx.Done()
+		return ctx.Err()
+	}
+	timer := time.NewTimer(wait)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+	}
+	if !time.Now().Before(due) {
+		return nil
+	}
+	b.server.giveBack(ctx, r)
+	return ctx.Err()
+}
+
+// Refund gives tokens back to the key's bucket, up to its capacity. It returns
+// ErrInvalidCost unless the cost is finite and at least 0.
+func (b *Buckets) Refund(ctx context.Context, key string, cost float64) error {
+	if err := checkAmount(cost); err != nil || cost == 0 {
+		return err
+	}
+	_, err := b.server.ask(ctx, request{key: b.stored(key), cost: -cost})
+	if b.fallsBack(err) {
+		return b.fallback.Refund(key, cost)
+	}
+	return err
+}
+
+// Forget makes the key's bucket full again, as if the key had never been seen. No
+// fallback does that: it returns the error.
+func (b *Buckets) Forget(ctx context.Context, key string) error {
+	_, err := b.server.ask(ctx, request{key: b.stored(key), cost: -noCost})
+	return err
+}
+
+// Limits returns the limits, New's first, then those of WithLimit in order.
+func (b *Buckets) Limits() []tokenbucket.Limit { return slices.Clone(b.limits) }
+
+func (b *Buckets) fallsBack(err error) bool {
+	return b.fallback != nil && errors.Is(err, ErrUnavailable)
+}
+
+// capacity returns the largest cost that can ever be met.
+func (b *Buckets) capacity() float64 {
+	least := b.limits[0].Capacity
+	for _, l := range b.limits[1:] {
+		least = min(least, l.Capacity)
+	}
+	return least
+}
+
+// stored returns the name of a key in Redis. That of a long key is longer than any
+// short one, so that nobody can make up a key that shares its bucket.
+func (b *Buckets) stored(key string) string {
+	if len(key) <= MaxKey {
+		return b.prefix + key
+	}
+	sum := sha256.Sum256([]byte(key))
+	return b.prefix + "sha256:" + hex.EncodeToString(sum[:])
+}

@@ -1,0 +1,123 @@
+// Package redistest starts Redis servers for tests, with nothing on disk, and things
+// to put between them and a client that fail as networks and servers do.
+package redistest
+
+import (
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// Server is a process of its own on a free loopback port. It is stopped at the end
+// of the test.
+type Server struct {
+	Addr string
+
+	t       testing.TB
+	args    []string
+	process *exec.Cmd
+}
+
+// Start starts a server, with further arguments as a configuration file has them.
+// Without redis-server in PATH the test is skipped, or fails if
+// TOKENBUCKET_REQUIRE_REDIS is set.
+func Start(t testing.TB, args ...string) *Server {
+	t.Helper()
+	s := &Server{Addr: freeAddr(t), t: t, args: args}
+	s.start()
+	t.Cleanup(s.Kill)
+	return s
+}
+
+// Binary returns the path of redis-server, or skips the test.
+func Binary(t testing.TB) string {
+	t.Helper()
+	path, err := exec.LookPath("redis-server")
+	if err == nil {
+		return path
+	}
+	const message = "no redis-server in PATH: install it with: apt-get install redis-server"
+	if os.Getenv("TOKENBUCKET_REQUIRE_REDIS") != "" {
+		t.Fatal(message)
+	}
+	t.Skip(message)
+	return ""
+}
+
+func (s *Server) start() {
+	s.t.Helper()
+	_, port, err := net.SplitHostPort(s.Addr)
+	require.NoError(s.t, err)
+	args := append([]string{"--bind", "127.0.0.1", "--port", port, "--save", "", "--appendonly", "no"}, s.args...)
+	s.process = exec.Command(Binary(s.t), args...)
+	s.process.Dir = s.t.TempDir()
+	require.NoError(s.t, s.process.Start())
+	s.awaitUp()
+}
+
+// awaitUp waits until the server accepts connections.
+func (s *Server) awaitUp() {
+	s.t.Helper()
+	for range 500 {
+		if conn, err := net.Dial("tcp", s.Addr); err == nil {
+			_ = conn.Close()
+			return
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	s.t.Fatalf("the server at %s does not come up", s.Addr)
+}
+
+// Kill ends the process at once, as a crash does.
+func (s *Server) Kill() {
+	if s.process != nil {
+		_ = s.process.Process.Kill()
+		_ = s.process.Wait()
+		s.process = nil
+	}
+}
+
+// Restart starts a killed server again: it has lost everything.
+func (s *Server) Restart() {
+	s.t.Helper()
+	s.Kill()
+	s.start()
+}
+
+// Freeze stops the process: it keeps its connections and accepts further ones, but
+// answers nothing until Thaw.
+func (s *Server) Freeze() { require.NoError(s.t, s.process.Process.Signal(syscall.SIGSTOP)) }
+
+// Thaw lets a frozen process go on.
+func (s *Server) Thaw() { require.NoError(s.t, s.process.Process.Signal(syscall.SIGCONT)) }
+
+// Cluster starts n masters that are to share the slots, and returns their
+// addresses. Whoever has a client lets them meet.
+func Cluster(t testing.TB, n int) []*Server {
+	t.Helper()
+	servers := make([]*Server, n)
+	for i := range servers {
+		config := filepath.Join(t.TempDir(), "nodes.conf")
+		servers[i] = Start(t, "--cluster-enabled", "yes", "--cluster-config-file", config,
+			"--cluster-port", strconv.Itoa(freePort(t)), "--cluster-node-timeout", "2000")
+	}
+	return servers
+}
+
+func freeAddr(t testing.TB) string { return fmt.Sprintf("127.0.0.1:%d", freePort(t)) }
+
+func freePort(t testing.TB) int {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer listener.Close()
+	return listener.Addr().(*net.TCPAddr).Port
+}
