@@ -254,8 +254,8 @@ type queue struct {
 }
 
 const (
-	maxRunners = 2   // one reads while the other writes
-	maxBatch   = 128 // requests; the server does nothing else meanwhile
+	maxRunners = 2  // one reads while the other writes
+	maxBatch   = 16 // requests; more gains little, and the server does nothing else meanwhile
 )
 
 func (q *queue) push(ctx context.Context, s *server, e *exchange) {

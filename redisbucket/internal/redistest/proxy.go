@@ -2,56 +2,78 @@ package redistest
 
 import (
 	"bytes"
+	"context"
 	"io"
 	"net"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 )
 
-// Fault is what a Proxy does to the next command that a client sends.
+// Fault is what a Proxy does to a run of the script.
 type Fault int
 
 const (
 	None      Fault = iota
 	LoseReply       // the server carries it out, and the connection breaks before the answer comes
+	LoseBatch       // the same, to the next runs that are sent together
 	Reply           // an answer of the proxy's own; the server does not get it
 )
 
-// Proxy passes on what a client and a server say to each other, until told
-// otherwise.
+// Proxy passes on what clients and a server say to each other, until told otherwise.
 type Proxy struct {
 	Addr string
 
-	backend string
-	dial    func() (net.Conn, error)
+	backend func() (net.Conn, error)
 
 	mu     sync.Mutex
 	silent bool
+	delay  time.Duration
 	fault  Fault
 	reply  string
-	hits   int
+	runs   int
 	conns  []net.Conn
 }
 
-// StartProxy listens on a loopback port of its own, until the end of the test.
-func StartProxy(t testing.TB, backend string) *Proxy {
+// NewProxy returns a proxy that has no address: Dial is for a client's options.
+func NewProxy(backend func() (net.Conn, error)) *Proxy { return &Proxy{backend: backend} }
+
+// StartProxy returns a proxy that listens on a loopback port of its own, until the
+// end of the test.
+func StartProxy(t testing.TB, server string) *Proxy {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
-	p := &Proxy{Addr: listener.Addr().String(), backend: backend}
-	p.dial = func() (net.Conn, error) { return net.Dial("tcp", p.backend) }
+	p := NewProxy(func() (net.Conn, error) { return net.Dial("tcp", server) })
+	p.Addr = listener.Addr().String()
 	t.Cleanup(func() {
 		_ = listener.Close()
 		p.Break()
 	})
-	go p.accept(listener)
+	go func() {
+		for {
+			client, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			if p.connect(client) != nil {
+				_ = client.Close()
+			}
+		}
+	}()
 	return p
 }
 
-// Next sets what happens to the next EVALSHA, once; reply is in the protocol's
-// words, such as "-LOADING ...\r\n".
+// Dial returns a connection to the server through the proxy.
+func (p *Proxy) Dial(context.Context, string, string) (net.Conn, error) {
+	client, inner := net.Pipe()
+	return client, p.connect(inner)
+}
+
+// Next sets what happens to the next run of the script, once. A reply is in the
+// protocol's words, such as "-LOADING ...\r\n".
 func (p *Proxy) Next(fault Fault, reply string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -65,11 +87,18 @@ func (p *Proxy) Silence(silent bool) {
 	p.silent = silent
 }
 
-// Hits returns how many EVALSHA were sent, passed on or not.
-func (p *Proxy) Hits() int {
+// Delay lets every answer come later.
+func (p *Proxy) Delay(d time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.hits
+	p.delay = d
+}
+
+// Runs returns how many runs of the script were sent, passed on or not.
+func (p *Proxy) Runs() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.runs
 }
 
 // Break closes all connections.
@@ -82,35 +111,28 @@ func (p *Proxy) Break() {
 	p.conns = nil
 }
 
-func (p *Proxy) accept(listener net.Listener) {
-	for {
-		client, err := listener.Accept()
-		if err != nil {
-			return
-		}
-		server, err := p.dial()
-		if err != nil {
-			_ = client.Close()
-			continue
-		}
-		p.mu.Lock()
-		p.conns = append(p.conns, client, server)
-		p.mu.Unlock()
-		l := &link{proxy: p, client: client, server: server}
-		go l.requests()
-		go l.answers()
+func (p *Proxy) connect(client net.Conn) error {
+	server, err := p.backend()
+	if err != nil {
+		return err
 	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.conns = append(p.conns, client, server)
+	l := &link{proxy: p, client: client, server: server}
+	go l.passRequests()
+	go l.passAnswers()
+	return nil
 }
 
 // link is a client's connection, and the one to the server that goes with it.
 type link struct {
 	proxy          *Proxy
 	client, server net.Conn
-	mu             sync.Mutex
-	lose           bool
+	lose           bool // guarded by the proxy's mutex
 }
 
-func (l *link) requests() {
+func (l *link) passRequests() {
 	defer l.server.Close()
 	chunk := make([]byte, 64<<10)
 	for {
@@ -127,31 +149,31 @@ func (l *link) requests() {
 	}
 }
 
-// meddle does what is to be done to a command, and reports whether it goes on to
-// the server. A client writes a command in one piece.
+// meddle does what is to be done to a request, and reports whether it goes on to
+// the server. A client writes a request in one piece.
 func (l *link) meddle(chunk []byte) (pass bool) {
 	p := l.proxy
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if !bytes.Contains(chunk, []byte("evalsha")) {
+	runs := bytes.Count(chunk, []byte("evalsha"))
+	if runs == 0 {
 		return !p.silent
 	}
-	p.hits++
+	p.runs += runs
 	fault := p.fault
+	if fault == LoseBatch && runs == 1 {
+		return !p.silent
+	}
 	p.fault = None
-	switch {
-	case fault == LoseReply:
-		l.mu.Lock()
-		l.lose = true
-		l.mu.Unlock()
-	case fault == Reply:
+	if fault == Reply {
 		_, _ = io.WriteString(l.client, p.reply)
 		return false
 	}
+	l.lose = l.lose || fault == LoseReply || fault == LoseBatch
 	return !p.silent
 }
 
-func (l *link) answers() {
+func (l *link) passAnswers() {
 	defer l.client.Close()
 	chunk := make([]byte, 64<<10)
 	for {
@@ -159,18 +181,18 @@ func (l *link) answers() {
 		if err != nil {
 			return
 		}
-		l.mu.Lock()
-		lose := l.lose
-		l.mu.Unlock()
+		l.proxy.mu.Lock()
+		lose, silent, delay := l.lose, l.proxy.silent, l.proxy.delay
+		l.proxy.mu.Unlock()
 		if lose {
+			_ = l.client.Close()
+			_, _ = io.Copy(io.Discard, l.server) // it must not wait for us
 			return
 		}
-		l.proxy.mu.Lock()
-		silent := l.proxy.silent
-		l.proxy.mu.Unlock()
 		if silent {
 			continue
 		}
+		time.Sleep(delay)
 		if _, err := l.client.Write(chunk[:n]); err != nil {
 			return
 		}
