@@ -121,3 +121,21 @@ func freePort(t testing.TB) int {
 	defer listener.Close()
 	return listener.Addr().(*net.TCPAddr).Port
 }
+
+// StartSentinel starts a Sentinel that alone decides about a master.
+func StartSentinel(t testing.TB, name, master string) *Server {
+	t.Helper()
+	host, port, err := net.SplitHostPort(master)
+	require.NoError(t, err)
+	config := filepath.Join(t.TempDir(), "sentinel.conf")
+	text := fmt.Sprintf("sentinel monitor %[1]s %[2]s %[3]s 1\nsentinel down-after-milliseconds %[1]s 300\nsentinel failover-timeout %[1]s 2000\n", name, host, port)
+	require.NoError(t, os.WriteFile(config, []byte(text), 0o600))
+	s := &Server{Addr: freeAddr(t), t: t}
+	_, port, err = net.SplitHostPort(s.Addr)
+	require.NoError(t, err)
+	s.process = exec.Command(Binary(t), config, "--sentinel", "--bind", "127.0.0.1", "--port", port)
+	require.NoError(t, s.process.Start())
+	t.Cleanup(s.Kill)
+	s.awaitUp()
+	return s
+}

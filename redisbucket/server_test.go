@@ -1,0 +1,367 @@
+package redisbucket_test
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/aa014e13/tokenbucket"
+	"github.com/aa014e13/tokenbucket/redisbucket"
+	"github.com/aa014e13/tokenbucket/redisbucket/internal/redistest"
+)
+
+// real is a server of our own and a client.
+type real struct {
+	*redistest.Server
+	*redis.Client
+	t *testing.T
+}
+
+func startReal(t *testing.T, args ...string) *real {
+	t.Helper()
+	s := redistest.Start(t, args...)
+	return &real{s, newClient(t, s.Addr), t}
+}
+
+// info returns a figure of INFO.
+func (r *real) info(name string) string {
+	r.t.Helper()
+	text, err := r.Info(background, "everything").Result()
+	require.NoError(r.t, err)
+	for line := range strings.SplitSeq(text, "\r\n") {
+		if value, ok := strings.CutPrefix(line, name+":"); ok {
+			return value
+		}
+	}
+	return ""
+}
+
+// requireTTLs checks that no key lives forever.
+func (r *real) requireTTLs() {
+	r.t.Helper()
+	keys, err := r.Keys(background, "*").Result()
+	require.NoError(r.t, err)
+	for _, key := range keys {
+		left, err := r.PTTL(background, key).Result()
+		require.NoError(r.t, err)
+		require.NotEqual(r.t, time.Duration(-1), left, key)
+	}
+}
+
+const (
+	processes  = 8
+	goroutines = 8
+)
+
+func (s total) requireWithin(t *testing.T, l tokenbucket.Limit, share float64) {
+	t.Helper()
+	most := l.Capacity + l.RefillPerSec*s.any.Seconds()
+	least := share * (l.Capacity + l.RefillPerSec*s.all.Seconds())
+	t.Logf("admitted %d in %v, at most %.0f", s.admitted, s.any, most)
+	require.LessOrEqual(t, float64(s.admitted), most)
+	require.GreaterOrEqual(t, float64(s.admitted), least)
+}
+
+func TestProcessesTogetherGetTheLimit(t *testing.T) {
+	r := startReal(t)
+	j := job{Addr: r.Server.Addr, Limit: limit(1000, 1000), Goroutines: goroutines, For: 2 * sec}
+	s := sum(t, startAll(t, processes, j))
+	require.Zero(t, s.failures)
+	s.requireWithin(t, j.Limit, 0.99)
+	r.requireTTLs()
+}
+
+func TestScriptFlushInTheMiddle(t *testing.T) {
+	r := startReal(t)
+	j := job{Addr: r.Server.Addr, Limit: limit(1000, 1000), Goroutines: goroutines, For: 2 * sec}
+	all := startAll(t, processes, j)
+	for range 10 {
+		time.Sleep(150 * ms)
+		require.NoError(t, r.ScriptFlush(background).Err())
+	}
+	s := sum(t, all)
+	require.Zero(t, s.failures)
+	s.requireWithin(t, j.Limit, 0.99)
+}
+
+func TestServerIsRestartedInTheMiddle(t *testing.T) {
+	r := startReal(t)
+	j := job{Addr: r.Server.Addr, Limit: limit(1000, 1000), Goroutines: goroutines, For: 3 * sec}
+	all := startAll(t, processes, j)
+	time.Sleep(sec)
+	r.Kill()
+	time.Sleep(300 * ms)
+	r.Restart()
+	s := sum(t, all)
+	require.Positive(t, s.failures)
+	// It lost everything, so the bucket was full twice.
+	require.LessOrEqual(t, float64(s.admitted), 2*1000+1000*s.any.Seconds())
+	require.GreaterOrEqual(t, s.admitted, 2000, "it was used afterwards")
+	r.requireTTLs()
+}
+
+func TestRefusalWritesNothing(t *testing.T) {
+	r := startReal(t)
+	b := newBuckets(t, r.Client, []tokenbucket.Limit{limit(1, 1e-3), limit(5, 1)})
+	_, ok, err := b.TryAcquire(background, "key", 1)
+	require.NoError(t, err)
+	require.True(t, ok)
+	changes, value := r.info("rdb_changes_since_last_save"), r.Get(background, "tokenbucket:key").Val()
+	ctx, cancel := context.WithTimeout(background, sec)
+	defer cancel()
+	for range 100 {
+		_, ok, err := b.TryAcquire(background, "key", 1)
+		require.NoError(t, err)
+		require.False(t, ok)
+		d, err := b.Take(background, "key", 1)
+		require.NoError(t, err)
+		require.False(t, d.OK)
+		require.ErrorIs(t, b.Wait(ctx, "key", 1), context.DeadlineExceeded)
+		_, err = b.Take(background, "key", 0)
+		require.NoError(t, err)
+		_, err = b.Take(background, "new", -1)
+		require.NoError(t, err)
+	}
+	require.Equal(t, changes, r.info("rdb_changes_since_last_save"))
+	require.Contains(t, r.info("cmdstat_set"), "calls=1,")
+	require.Equal(t, value, r.Get(background, "tokenbucket:key").Val())
+}
+
+func TestSourcegraph56548NoKeyWithoutTTL(t *testing.T) {
+	r := startReal(t)
+	limits := [][]tokenbucket.Limit{
+		{limit(1, 3000)}, // full in a third of a millisecond
+		{limit(1<<42, 0.1)},
+		{limit(3, 1.0/15), limit(100, 1)},
+		{limit(10, 1e-11)},
+	}
+	for i, ls := range limits {
+		b := newBuckets(t, r.Client, ls)
+		for key := range 3 {
+			name := fmt.Sprint(key, " ", i%3) // some meet other limits than they were written with
+			for range 5 {
+				_, err := b.Take(background, name, 1)
+				require.NoError(t, err)
+				r.requireTTLs()
+				require.NoError(t, b.Refund(background, name, 0.5))
+				r.requireTTLs()
+			}
+			ctx, cancel := context.WithTimeout(background, ms)
+			_ = b.Wait(ctx, name, 1)
+			cancel()
+			r.requireTTLs()
+			require.NoError(t, b.Forget(background, name))
+		}
+	}
+}
+
+func TestAspnetcoreRedis46TTLIsTheTimeToFill(t *testing.T) {
+	r := startReal(t)
+	b := newBuckets(t, r.Client, []tokenbucket.Limit{limit(3, 1.0/15)})
+	for range 3 {
+		_, ok, err := b.TryAcquire(background, "key", 1)
+		require.NoError(t, err)
+		require.True(t, ok)
+	}
+	left := r.PTTL(background, "tokenbucket:key").Val()
+	require.Greater(t, left, 44*sec)
+	require.LessOrEqual(t, left, 45*sec)
+}
+
+func TestWaitsSufficeOnARealServer(t *testing.T) {
+	r := startReal(t)
+	b := newBuckets(t, r.Client, []tokenbucket.Limit{limit(1, 100)})
+	for range 20 {
+		wait, ok, err := b.TryAcquire(background, "key", 1)
+		require.NoError(t, err)
+		if !ok {
+			require.LessOrEqual(t, wait, 10*ms)
+			require.Positive(t, wait)
+			time.Sleep(wait)
+			_, ok, err = b.TryAcquire(background, "key", 1)
+			require.NoError(t, err)
+			require.True(t, ok)
+		}
+	}
+	begin := time.Now()
+	for range 20 {
+		require.NoError(t, b.Wait(background, "key", 1))
+	}
+	require.GreaterOrEqual(t, time.Since(begin), 190*ms, "never too early")
+}
+
+func TestFullAgainIsForgotten(t *testing.T) {
+	r := startReal(t)
+	b := newBuckets(t, r.Client, []tokenbucket.Limit{limit(1, 50)})
+	_, ok, err := b.TryAcquire(background, "key", 1)
+	require.NoError(t, err)
+	require.True(t, ok)
+	require.Eventually(t, func() bool { return r.DBSize(background).Val() == 0 }, 5*sec, 5*ms)
+}
+
+func TestWhatARealServerRefuses(t *testing.T) {
+	take := func(b *redisbucket.Buckets, key string) error {
+		_, err := b.Take(background, key, 1)
+		return err
+	}
+	t.Run("a key of another type", func(t *testing.T) {
+		r := startReal(t)
+		b := newBuckets(t, r.Client, []tokenbucket.Limit{limit(5, 1)})
+		require.NoError(t, r.LPush(background, "tokenbucket:list", 1).Err())
+		err := take(b, "list")
+		require.ErrorIs(t, err, redisbucket.ErrForeignKey)
+		require.ErrorContains(t, err, `"tokenbucket:list"`)
+	})
+	t.Run("a replica", func(t *testing.T) {
+		r := startReal(t)
+		b := newBuckets(t, r.Client, []tokenbucket.Limit{limit(5, 1)})
+		require.NoError(t, take(b, "key"))
+		require.NoError(t, r.Do(background, "REPLICAOF", "127.0.0.1", "1").Err())
+		err := take(b, "key")
+		require.ErrorIs(t, err, redisbucket.ErrUnavailable)
+		require.ErrorContains(t, err, "READONLY")
+		require.ErrorContains(t, err, "connect to the master")
+		require.ErrorContains(t, err, r.Server.Addr)
+		require.NoError(t, r.Do(background, "REPLICAOF", "NO", "ONE").Err())
+		require.NoError(t, take(b, "key"), "the next call works")
+	})
+	t.Run("out of memory", func(t *testing.T) {
+		r := startReal(t)
+		b := newBuckets(t, r.Client, []tokenbucket.Limit{limit(5, 1)})
+		require.NoError(t, take(b, "key"))
+		require.NoError(t, r.ConfigSet(background, "maxmemory", "1").Err())
+		err := take(b, "key")
+		require.ErrorIs(t, err, redisbucket.ErrUnavailable)
+		require.ErrorContains(t, err, "more memory")
+		require.NoError(t, r.ConfigSet(background, "maxmemory", "0").Err())
+		require.NoError(t, take(b, "key"))
+	})
+	t.Run("no password", func(t *testing.T) {
+		s := redistest.Start(t, "--requirepass", "secret")
+		err := take(newBuckets(t, newClient(t, s.Addr), []tokenbucket.Limit{limit(5, 1)}), "key")
+		require.ErrorIs(t, err, redisbucket.ErrUnavailable)
+		require.ErrorContains(t, err, "check user and password")
+	})
+}
+
+func TestFrozenServer(t *testing.T) {
+	r := startReal(t)
+	b := newBuckets(t, r.Client, []tokenbucket.Limit{limit(10, 1e-6)}, redisbucket.WithTimeout(300*ms))
+	_, err := b.Take(background, "key", 1)
+	require.NoError(t, err)
+	r.Freeze()
+	begin := time.Now()
+	ctx, cancel := context.WithTimeout(background, 50*ms)
+	defer cancel()
+	_, err = b.Take(ctx, "key", 1)
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+	_, err = b.Take(background, "key", 1)
+	require.ErrorIs(t, err, redisbucket.ErrUnavailable)
+	require.Less(t, time.Since(begin), 3*sec, "not go-redis' five seconds, nor four times")
+	r.Thaw()
+	require.Eventually(t, func() bool {
+		d, err := b.Take(background, "key", 0)
+		return err == nil && d.Tokens >= 8-1e-3
+	}, 10*sec, 20*ms, "at most the one whose answer was lost is gone")
+}
+
+// meet makes a cluster of servers, each with a share of the slots.
+func meet(t *testing.T, servers []*redistest.Server) *redis.ClusterClient {
+	t.Helper()
+	var addrs []string
+	for i, s := range servers {
+		addrs = append(addrs, s.Addr)
+		client := newClient(t, s.Addr)
+		begin, end := i*16384/len(servers), (i+1)*16384/len(servers)-1
+		require.NoError(t, client.ClusterAddSlotsRange(background, begin, end).Err())
+		host, port, _ := strings.Cut(servers[0].Addr, ":")
+		bus := newClient(t, servers[0].Addr).ConfigGet(background, "cluster-port").Val()["cluster-port"]
+		require.NoError(t, client.Do(background, "CLUSTER", "MEET", host, port, bus).Err())
+	}
+	for _, s := range servers {
+		client := newClient(t, s.Addr)
+		require.Eventually(t, func() bool {
+			info := client.ClusterInfo(background).Val()
+			return strings.Contains(info, "cluster_state:ok") && strings.Contains(info, "cluster_known_nodes:"+strconv.Itoa(len(servers)))
+		}, 30*sec, 50*ms)
+	}
+	cluster := redis.NewClusterClient(&redis.ClusterOptions{Addrs: addrs})
+	t.Cleanup(func() { _ = cluster.Close() })
+	return cluster
+}
+
+func TestCluster(t *testing.T) { // limiters#48
+	servers := redistest.Cluster(t, 3)
+	cluster := meet(t, servers)
+	b := newBuckets(t, cluster, []tokenbucket.Limit{limit(2, 1e-6), limit(10, 1e-6)})
+	take := func(key string) (bool, error) {
+		_, ok, err := b.TryAcquire(background, key, 1)
+		return ok, err
+	}
+	const keys = 60
+	for _, want := range []bool{true, true, false} {
+		for i := range keys {
+			ok, err := take(fmt.Sprint("key ", i))
+			require.NoError(t, err)
+			require.Equal(t, want, ok)
+		}
+	}
+	var stored []int
+	for _, s := range servers {
+		n := int(newClient(t, s.Addr).DBSize(background).Val())
+		require.Positive(t, n)
+		stored = append(stored, n)
+	}
+	require.Equal(t, keys, stored[0]+stored[1]+stored[2], "one key for each bucket")
+
+	servers[0].Kill()
+	failed, served := 0, 0
+	for i := range 2 * keys {
+		begin := time.Now()
+		if _, err := take(fmt.Sprint("other ", i)); err != nil {
+			require.ErrorIs(t, err, redisbucket.ErrUnavailable)
+			require.ErrorContains(t, err, servers[0].Addr)
+			failed++
+		} else {
+			served++
+		}
+		require.Less(t, time.Since(begin), 2*sec)
+	}
+	require.Positive(t, failed)
+	require.Greater(t, served, keys/2, "one server's failure is not the others'")
+}
+
+func TestSentinelFailover(t *testing.T) {
+	master := redistest.Start(t)
+	host, port, _ := strings.Cut(master.Addr, ":")
+	replica := redistest.Start(t, "--replicaof", host+" "+port)
+	require.Eventually(t, func() bool {
+		return strings.Contains(newClient(t, replica.Addr).Info(background, "replication").Val(), "master_link_status:up")
+	}, 30*sec, 50*ms)
+	sentinel := redistest.StartSentinel(t, "main", master.Addr)
+	client := redis.NewFailoverClient(&redis.FailoverOptions{MasterName: "main", SentinelAddrs: []string{sentinel.Addr}})
+	t.Cleanup(func() { _ = client.Close() })
+	b := newBuckets(t, client, []tokenbucket.Limit{limit(10, 1e-6)})
+	for range 3 {
+		_, err := b.Take(background, "key", 1)
+		require.NoError(t, err)
+	}
+	require.Eventually(t, func() bool {
+		return newClient(t, replica.Addr).Exists(background, "tokenbucket:key").Val() == 1 &&
+			strings.Contains(newClient(t, sentinel.Addr).Info(background, "sentinel").Val(), "slaves=1")
+	}, 30*sec, 50*ms)
+	master.Kill()
+	require.Eventually(t, func() bool {
+		d, err := b.Take(background, "key", 0)
+		return err == nil && d.Tokens < 8
+	}, 60*sec, 50*ms, "the replica takes over what was there")
+	_, ok, err := b.TryAcquire(background, "key", 7)
+	require.NoError(t, err)
+	require.True(t, ok)
+}
