@@ -1,0 +1,75 @@
+package redisbucket_test
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/aa014e13/tokenbucket"
+	"github.com/aa014e13/tokenbucket/httplimit"
+	"github.com/aa014e13/tokenbucket/keyed"
+	"github.com/aa014e13/tokenbucket/redisbucket"
+)
+
+var _ httplimit.Refunder = (*redisbucket.Buckets)(nil)
+
+// exampleServer is a Redis for the examples, whose clock stands still.
+func exampleServer() (addr string, stop func()) {
+	m := miniredis.NewMiniRedis()
+	if err := m.Start(); err != nil {
+		panic(err)
+	}
+	m.SetTime(time.Unix(1_800_000_000, 0))
+	return m.Addr(), m.Close
+}
+
+func Example() {
+	addr, stop := exampleServer()
+	defer stop()
+	client := redis.NewClient(&redis.Options{Addr: addr})
+	defer client.Close()
+
+	// Each client of ours has 10 tokens at most, and one more every 2 s, however many
+	// machines it talks to.
+	buckets, err := redisbucket.New(client, tokenbucket.Limit{Capacity: 10, RefillPerSec: 0.5})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	for _, cost := range []float64{5, 1, 5} {
+		d, err := buckets.Take(context.Background(), "alice", cost)
+		fmt.Println(d.OK, d.Remaining(), d.Wait, err)
+	}
+	// Output:
+	// true 5 0s <nil>
+	// true 4 0s <nil>
+	// false 4 2s <nil>
+}
+
+// While Redis is away each of three processes gives a third of the limit.
+func ExampleWithFallback() {
+	client := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"}) // nobody there
+	defer client.Close()
+	local, err := keyed.New[string](tokenbucket.Limit{Capacity: 2, RefillPerSec: 0.1})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	buckets, err := redisbucket.New(client, tokenbucket.Limit{Capacity: 6, RefillPerSec: 0.3},
+		redisbucket.WithTimeout(50*time.Millisecond), redisbucket.WithFallback(local))
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	for range 3 {
+		d, err := buckets.Take(context.Background(), "alice", 1)
+		fmt.Println(d.OK, d.Remaining(), err)
+	}
+	// Output:
+	// true 1 <nil>
+	// true 0 <nil>
+	// false 0 <nil>
+}
