@@ -58,7 +58,7 @@ func BenchmarkRedis(b *testing.B) {
 		b.Fatal(err)
 	}
 	limiter := redis_rate.NewLimiter(client)
-	limit := redis_rate.Limit{Rate: 1_000_000, Burst: 1 << 40, Period: time.Second}
+	limit := redis_rate.Limit{Rate: 1_000_000, Burst: 1 << 30, Period: time.Second}
 	peers := []struct {
 		name   string
 		decide func(key string) error
