@@ -344,6 +344,11 @@ func (ls Limits) Take(states []State, now time.Duration, cost float64) Decision 
 		d.Limit = ls[binding]
 		d.Tokens = d.Limit.Tokens(states[binding], now)
 	}
+	if len(ls) > 1 {
+		if least := ls.Tokens(states, now); least < d.Tokens {
+			d.isShort, d.least = true, least
+		}
+	}
 	return d
 }
 
@@ -445,19 +450,25 @@ type Decision struct {
 
 	paused time.Duration // until a pause ends, before which nothing is admitted and nothing refilled
 	queued bool          // somebody waits, and nothing is admitted before them
+
+	isShort bool    // a limit that does not bind has less left:
+	least   float64 // so much
 }
 
 // Remaining returns the largest whole cost that would be admitted now, in tokens,
-// 0 or more. With several limits it speaks of the one that binds; where none would
-// make the same cost wait next, another one may admit less.
+// 0 or more. It counts all limits, not only the one that binds.
 func (d Decision) Remaining() int64 {
+	tokens := d.Tokens
+	if d.isShort {
+		tokens = d.least
+	}
 	switch {
-	case d.paused > 0 || d.queued || !(d.Tokens > 0):
+	case d.paused > 0 || d.queued || !(tokens > 0):
 		return 0
-	case d.Tokens >= math.MaxInt64:
+	case tokens >= math.MaxInt64:
 		return math.MaxInt64
 	default:
-		return int64(d.Tokens)
+		return int64(tokens)
 	}
 }
 

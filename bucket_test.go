@@ -2765,3 +2765,16 @@ func TestStormOfAllMethodsLosesAndMintsNothing(t *testing.T) {
 		}
 	}
 }
+
+func TestRemainingCountsTheLimitsThatDoNotBind(t *testing.T) {
+	limits, states := Limits{{10, 1}, {3, 100}}, make([]State, 2)
+	limits.Fill(states, 0)
+	for _, cost := range []float64{0, 1, 2} {
+		d := limits.Take(states, 0, cost)
+		require.True(t, d.OK)
+		_, ok := limits.TryAcquire(append([]State(nil), states...), 0, float64(d.Remaining()))
+		require.True(t, ok, cost)
+		_, ok = limits.TryAcquire(append([]State(nil), states...), 0, float64(d.Remaining()+1))
+		require.False(t, ok, cost)
+	}
+}

@@ -7,6 +7,11 @@
 // choose, no background goroutine and no pause. A key is remembered for at most
 // capacity / refill after its last request, and until some calls later.
 //
+// A million keys take 43 bytes each with one limit, 60 with two, their own bytes
+// not counted: go test -run TestBytesPerKey -v ./keyed. No call waits for others to
+// be swept; a call that brings a new key may find the index of its shard, one of
+// 256, to be made anew.
+//
 // Classes of customers, free and paid, say, are one Buckets each.
 package keyed
 

@@ -9,9 +9,8 @@ import (
 // table maps keys to their states. The entries stand densely in slabs that never
 // move, so that growing copies none of them and a sweep can walk over them a few
 // at a time; an index of 32-bit slots, probed linearly, finds them by the hash of
-// their key. Sharded Go maps of states would need 60 to 84 bytes a key and could
-// not be swept in steps; this needs about 45, an index that is between 3/8 and 3/4
-// full included.
+// their key. It is tempting to take a Go map, but that cannot be swept in steps,
+// and is copied when it grows. The index is between 3/8 and 3/4 full.
 //
 // The zero table is not ready to use. It is not safe for concurrent use.
 type table[K comparable] struct {
@@ -188,7 +187,7 @@ func (t *table[K]) unlink(free uint64) {
 	t.index[free] = 0
 }
 
-// reindex makes the index anew. It is what a growing table pauses for: some 20 ns an entry.
+// reindex makes the index anew. It is what a growing table pauses for.
 func (t *table[K]) reindex(size int) {
 	t.index = make([]slot, size)
 	for entry := range t.len {
