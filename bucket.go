@@ -93,6 +93,11 @@ func Per(n float64, d time.Duration) Limit {
 // smaller the burst, in tokens, the nearer the rate comes to n over d. A burst
 // that is not above 0 and below n, or a d of 0 or less, yields a limit that
 // Validate refuses.
+//
+// That is by the instants at which tokens are granted. A waiter whose timer is late
+// is granted its tokens as of the instant they fell due, so when a process stalls
+// its backlog leaves at once: whoever is banned for good by another's clock keeps
+// the queue short, or n smaller than allowed.
 func Within(n float64, d time.Duration, burst float64) Limit {
 	return Limit{Capacity: burst, RefillPerSec: perSec(n-burst, d)}
 }

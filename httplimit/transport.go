@@ -1,7 +1,6 @@
 package httplimit
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"io"
@@ -188,44 +187,41 @@ const leastCost = 1e-300
 // queues at once, while the pause lasts, so that the retry comes before whatever
 // is requested later, and so that a deadline that cannot be met is known at once.
 //
-// It returns no request if the retry cannot be sent, and the refused answer, still
-// whole, is to be handed over; an error if that is not whole any more, or if the
-// context has ended: nobody waits for the answer then.
+// It returns no request if the retry cannot be sent: the refused answer, of which
+// nothing has been read, is to be handed over. It returns an error if the context
+// has ended: nobody waits for the answer then.
 func (t *Transport) queueAgain(req *http.Request, refused *http.Response, host string, cost float64) (*http.Request, error) {
 	next, err := renew(req)
 	if err != nil {
 		return nil, nil
 	}
-	whole := releaseConnection(refused, t.drain)
 	err = t.wait(next, host, max(cost, leastCost))
-	switch {
-	case err == nil:
-		return next, nil
-	case whole && req.Context().Err() == nil:
+	if err != nil && req.Context().Err() == nil {
 		return nil, nil
-	default:
-		return nil, err
 	}
+	releaseConnection(refused, t.drain)
+	return next, err
 }
 
-// releaseConnection reads a refused answer's body up to a bound of bytes and closes
-// it: a connection is used again only if the body was read to its end. What was
-// read takes the body's place; it reports whether that is all of it.
-func releaseConnection(resp *http.Response, bound int64) (whole bool) {
+// maxDrainTime bounds how long a server may take to end a refused answer's body
+// once the retry's turn has come.
+const maxDrainTime = time.Second
+
+// releaseConnection reads a refused answer's body up to a bound of bytes, and of
+// time, and closes it: a connection is used again only if the body was read to its
+// end, but a body that never ends must not hold up the retry.
+func releaseConnection(resp *http.Response, bound int64) {
 	body := resp.Body
-	if body == nil || body == http.NoBody {
-		return true
+	if body == nil {
+		return
 	}
 	defer body.Close()
 	if resp.ContentLength > bound {
-		return false
+		return
 	}
-	read, err := io.ReadAll(io.LimitReader(body, bound+1))
-	if err != nil || int64(len(read)) > bound {
-		return false
-	}
-	resp.Body = io.NopCloser(bytes.NewReader(read))
-	return true
+	late := time.AfterFunc(maxDrainTime, func() { body.Close() })
+	defer late.Stop()
+	_, _ = io.CopyN(io.Discard, body, bound+1) // it was refused: what it says, and whether it breaks off, is all the same
 }
 
 // isRepeatable reports whether a request may be sent again: its method is

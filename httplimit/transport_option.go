@@ -139,7 +139,7 @@ func WithDefaultPause(d time.Duration) TransportOption {
 	return func(c *transportConfig) { c.defaultPause = d }
 }
 
-// WithLongestPause sets the longest pause that a server can bring about, above 0.
+// WithLongestPause sets the longest pause that a server can demand, above 0.
 // When it demands a longer one, the pause is this one, and the answer is handed to
 // the caller without a retry. By default, it is 5 minutes.
 func WithLongestPause(d time.Duration) TransportOption {
@@ -181,15 +181,15 @@ func WithRateLimitFields() TransportOption {
 // With retries, pauses after a refusal are longer by some jitter, so that many
 // processes told the same second do not come back in the same instant: up to a
 // tenth of the pause or up to a second, whichever is longer, but no more than the
-// pause itself. By default, there are no retries.
+// pause itself, on top of WithLongestPause too: processes told exactly that have to
+// spread as well. By default, there are no retries.
 func WithRetries(n int) TransportOption {
 	return func(c *transportConfig) { c.retries = n }
 }
 
-// WithDrain sets how many bytes of a refused answer are read before its retry, 0 or
-// more. If that is all of it, the connection is used again, and the answer can
-// still be handed over should the retry not be possible in time. By default, it
-// is 64 KiB.
+// WithDrain sets how many bytes of a refused answer are read, for at most a second,
+// before its retry is sent, 0 or more. If that is all of it, the connection is used
+// again. By default, it is 64 KiB.
 func WithDrain(bytes int64) TransportOption {
 	return func(c *transportConfig) { c.drain = min(bytes, math.MaxInt64-1) }
 }

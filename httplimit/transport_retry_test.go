@@ -7,6 +7,7 @@ import (
 	"io"
 	"math/rand/v2"
 	"net/http"
+	"net/http/httptest"
 	"slices"
 	"strings"
 	"sync"
@@ -223,15 +224,15 @@ func TestTransportRetryThatTheDeadlineForbids(t *testing.T) {
 			require.Zero(t, s.now())
 		})
 	})
-	t.Run("a body that was not read to its end", func(t *testing.T) {
+	t.Run("a body longer than the bound", func(t *testing.T) {
 		onStage(t, func(t *testing.T, s *stage) {
 			s.will(429, "Retry-After", "20", "body", "too long")
 			client, _ := s.politely(oneASecond, httplimit.WithRetries(5), httplimit.WithDrain(7))
 			client.Timeout = 10 * time.Second
-			_, err := client.Get(exampleURL)
-			require.ErrorIs(t, err, context.DeadlineExceeded)
+			status, body := s.get(client, exampleURL)
+			require.Equal(t, http.StatusTooManyRequests, status)
+			require.Equal(t, "too long", body)
 			require.Zero(t, s.now())
-			require.True(t, s.bodies[0].closed)
 		})
 	})
 	t.Run("the answer to a HEAD request has no body to read", func(t *testing.T) {
@@ -347,6 +348,39 @@ func TestTransportDrainsUpToABound(t *testing.T) {
 				require.True(t, s.bodies[0].closed)
 			})
 		})
+	}
+}
+
+// A server that never ends a refused body must not hold up the retry.
+func TestTransportRetryAfterABodyThatNeverEnds(t *testing.T) {
+	onStage(t, func(t *testing.T, s *stage) {
+		s.will(429, "Retry-After", "2")
+		endless, _ := io.Pipe()
+		s.answers[0].Body = endless
+		client, _ := s.politely(oneASecond, httplimit.WithRetries(1))
+		status, _ := s.get(client, exampleURL)
+		require.Equal(t, http.StatusOK, status)
+		require.Less(t, s.now(), 6*time.Second)
+	})
+}
+
+func TestTransportRefusedHeadComesBackWhole(t *testing.T) {
+	for _, http2 := range []bool{false, true} {
+		server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Retry-After", "60")
+			w.Header().Set("Content-Length", "100000")
+			w.WriteHeader(http.StatusTooManyRequests)
+		}))
+		server.EnableHTTP2 = http2
+		server.StartTLS()
+		defer server.Close()
+		transport, err := httplimit.NewTransport(httplimit.AllHosts(tokenbucket.MustNew(oneASecond)),
+			httplimit.WithBase(server.Client().Transport), httplimit.WithRetries(1))
+		require.NoError(t, err)
+		answer, err := (&http.Client{Transport: transport, Timeout: 10 * time.Second}).Head(server.URL)
+		require.NoError(t, err)
+		answer.Body.Close()
+		require.Equal(t, http.StatusTooManyRequests, answer.StatusCode)
 	}
 }
 
