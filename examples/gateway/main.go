@@ -1,6 +1,7 @@
 // Command gateway is an HTTP server with a token bucket for every client: a read
 // costs 1 token, an export 5. Every answer tells how much is left, and a refusal
-// is a 429 whose Retry-After says when that very request will be admitted.
+// is a 429 whose Retry-After says when that very request will be admitted. At / is
+// a page to try it on.
 package main
 
 import (
@@ -9,6 +10,7 @@ import (
 	"fmt"
 	"io"
 	"log"
+	"math"
 	"net"
 	"net/http"
 	"os"
@@ -21,18 +23,42 @@ import (
 )
 
 func main() {
+	log.SetFlags(0)
 	addr := flag.String("addr", "127.0.0.1:8080", "address to listen on")
+	var t terms
+	flag.Float64Var(&t.limit.Capacity, "capacity", 10, "tokens that a client's bucket holds, a whole number")
+	flag.Float64Var(&t.limit.RefillPerSec, "refill", 0.5, "tokens per second that flow into it")
+	flag.Float64Var(&t.read, "read", 1, "what a read costs, in tokens")
+	flag.Float64Var(&t.export, "export", 5, "what an export costs, in tokens")
 	flag.Parse()
+	if flag.NArg() > 0 {
+		log.Fatalf("gateway: unexpected argument %q: everything is set by flags, see -help", flag.Arg(0))
+	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
-	if err := serve(ctx, *addr, os.Stdout); err != nil {
-		log.Fatal(err)
+	if err := serve(ctx, *addr, t, os.Stdout); err != nil {
+		log.Fatalf("gateway: %v", err)
 	}
 }
 
+// terms are what clients get, and for how much.
+type terms struct {
+	limit        tokenbucket.Limit
+	read, export float64 // prices in tokens
+}
+
+// validate refuses a capacity that the header fields could not tell. What else may
+// be wrong is found by the packages that are given it.
+func (t terms) validate() error {
+	if t.limit.Capacity != math.Trunc(t.limit.Capacity) {
+		return fmt.Errorf("capacity %v: choose a whole number of tokens: the header fields tell it in whole ones", t.limit.Capacity)
+	}
+	return nil
+}
+
 // serve answers requests until the context ends, then lets those under way finish.
-func serve(ctx context.Context, addr string, out io.Writer) error {
-	handler, err := newHandler(nil)
+func serve(ctx context.Context, addr string, t terms, out io.Writer) error {
+	handler, err := newHandler(t, nil)
 	if err != nil {
 		return err
 	}
@@ -40,8 +66,9 @@ func serve(ctx context.Context, addr string, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(out, "10 tokens for every client, one every 2 s; a read costs 1, an export 5. Try:\n"+
-		"  curl -i http://%[1]s/read\n  curl -i http://%[1]s/export\nCtrl-C stops.\n", listener.Addr())
+	fmt.Fprintf(out, "%[2]v tokens for every client, refilled at %[3]v a second; a read costs %[4]v, an export %[5]v. Try:\n"+
+		"  http://%[1]s/ in a browser\n  curl -i http://%[1]s/read\n  curl -i http://%[1]s/export\nCtrl-C stops.\n",
+		listener.Addr(), t.limit.Capacity, t.limit.RefillPerSec, t.read, t.export)
 
 	server := &http.Server{Handler: handler, ReadHeaderTimeout: 10 * time.Second}
 	failed := make(chan error, 1)
@@ -57,21 +84,35 @@ func serve(ctx context.Context, addr string, out io.Writer) error {
 	return server.Shutdown(deadline)
 }
 
-// newHandler makes the gateway on a clock; nil is the system's.
-func newHandler(clock tokenbucket.Clock) (http.Handler, error) {
-	clients, err := keyed.New[string](tokenbucket.Limit{Capacity: 10, RefillPerSec: 0.5},
-		keyed.WithMaxKeys(100_000), keyed.WithClock(clock))
+// newHandler makes the gateway on a clock; nil is the system's. The page costs
+// nothing, and yet its header tells the level; what is nowhere costs 1.
+func newHandler(t terms, clock tokenbucket.Clock) (http.Handler, error) {
+	if err := t.validate(); err != nil {
+		return nil, err
+	}
+	clients, err := keyed.New[string](t.limit, keyed.WithMaxKeys(100_000), keyed.WithClock(clock))
 	if err != nil {
 		return nil, err
 	}
-	limit, err := httplimit.New(httplimit.PerKey(clients),
-		httplimit.WithCosts(tokenbucket.Costs{"GET /read": 1, "GET /export": 5}))
+	mux, costs := http.NewServeMux(), tokenbucket.Costs{}
+	for _, r := range []struct {
+		pattern string
+		price   float64
+		handler http.HandlerFunc
+	}{
+		{"GET /read", t.read, answer("a read")},
+		{"GET /export", t.export, answer("an export")},
+		{"GET /{$}", 0, t.servePage},
+		{"GET /page/{file}", 0, servePageFile},
+		{"GET /favicon.ico", 0, serveIcon},
+	} {
+		mux.Handle(r.pattern, r.handler)
+		costs[r.pattern] = r.price
+	}
+	limit, err := httplimit.New(httplimit.PerKey(clients), httplimit.WithCosts(costs))
 	if err != nil {
 		return nil, err
 	}
-	mux := http.NewServeMux()
-	mux.Handle("GET /read", answer("a read"))
-	mux.Handle("GET /export", answer("an export"))
 	return limit(mux), nil
 }
 

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"io"
+	"math"
 	"net/http"
 	"net/http/httptest"
 	"regexp"
@@ -13,20 +14,29 @@ import (
 
 	"github.com/benbjohnson/clock"
 	"github.com/stretchr/testify/require"
+
+	"github.com/aa014e13/tokenbucket"
 )
 
-func TestRetryAfterHolds(t *testing.T) {
-	mock := clock.NewMock()
-	handler, err := newHandler(mock)
-	require.NoError(t, err)
-	addr := "192.0.2.1:1234"
-	get := func(path string) *httptest.ResponseRecorder {
-		r := httptest.NewRequest("GET", path, nil)
+// standard is what the flags say if nobody sets any.
+var standard = terms{tokenbucket.Limit{Capacity: 10, RefillPerSec: 0.5}, 1, 5}
+
+// client returns a function that sends requests from an address.
+func client(handler http.Handler, method, addr string) func(path string) *httptest.ResponseRecorder {
+	return func(path string) *httptest.ResponseRecorder {
+		r := httptest.NewRequest(method, path, nil)
 		r.RemoteAddr = addr
 		w := httptest.NewRecorder()
 		handler.ServeHTTP(w, r)
 		return w
 	}
+}
+
+func TestRetryAfterHolds(t *testing.T) {
+	mock := clock.NewMock()
+	handler, err := newHandler(standard, mock)
+	require.NoError(t, err)
+	get := client(handler, "GET", "192.0.2.1:1234")
 	require.Equal(t, 200, get("/export").Code)
 	read := get("/read")
 	require.Equal(t, 200, read.Code)
@@ -42,7 +52,7 @@ func TestRetryAfterHolds(t *testing.T) {
 	require.NoError(t, err)
 	mock.Add(time.Duration(seconds) * time.Second)
 	require.Equal(t, 200, get("/export").Code)
-	addr = "192.0.2.2:1234"
+	get = client(handler, "GET", "192.0.2.2:1234")
 	require.Equal(t, "5", get("/export").Header().Get("X-RateLimit-Remaining"), "another client")
 }
 
@@ -51,7 +61,7 @@ func TestServesAndStopsCleanly(t *testing.T) {
 	printed, out := io.Pipe()
 	done := make(chan error, 1)
 	go func() {
-		done <- serve(ctx, "127.0.0.1:0", out)
+		done <- serve(ctx, "127.0.0.1:0", standard, out)
 		out.Close()
 	}()
 	lines := bufio.NewScanner(printed)
@@ -71,8 +81,64 @@ func TestServesAndStopsCleanly(t *testing.T) {
 	require.NoError(t, <-done)
 }
 
+func TestPageSpendsNothing(t *testing.T) {
+	handler, err := newHandler(standard, clock.NewMock())
+	require.NoError(t, err)
+	get, head := client(handler, "GET", "192.0.2.1:1234"), client(handler, "HEAD", "192.0.2.1:1234")
+	require.Equal(t, 200, get("/export").Code)
+	for _, path := range []string{"/", "/page/page.js", "/page/level.js", "/page/style.css", "/page/icon.svg", "/favicon.ico"} {
+		for range 10 {
+			require.Equal(t, 200, get(path).Code, path)
+		}
+	}
+	look := head("/")
+	require.Equal(t, 200, look.Code)
+	require.Equal(t, "5", look.Header().Get("X-RateLimit-Remaining"))
+	require.Equal(t, "10", look.Header().Get("X-RateLimit-Reset"))
+	require.Equal(t, `"default";q=10;w=20`, look.Header().Get("RateLimit-Policy"))
+}
+
+func TestUnknownPathsCostOne(t *testing.T) {
+	handler, err := newHandler(standard, clock.NewMock())
+	require.NoError(t, err)
+	get := client(handler, "GET", "192.0.2.1:1234")
+	require.Equal(t, 404, get("/nowhere").Code)
+	require.Equal(t, "9", get("/").Header().Get("X-RateLimit-Remaining"))
+}
+
+func TestPageTellsThePricesAndTheClient(t *testing.T) {
+	handler, err := newHandler(terms{tokenbucket.Limit{Capacity: 100, RefillPerSec: 3}, 0.5, 42}, clock.NewMock())
+	require.NoError(t, err)
+	page := client(handler, "GET", "192.0.2.1:1234")("/")
+	for _, text := range []string{`data-path="/read" data-name="Read" data-price="0.5"`, "0.5 tokens", `data-price="42"`, "The bucket of 192.0.2.1<"} {
+		require.Contains(t, page.Body.String(), text)
+	}
+	require.Contains(t, page.Header().Get("Content-Security-Policy"), "default-src 'none'")
+}
+
+func TestTermsAreChecked(t *testing.T) {
+	for _, test := range []struct {
+		change func(*terms)
+		want   string
+	}{
+		{func(t *terms) { t.limit.Capacity = 2.5 }, "capacity 2.5: choose a whole number of tokens"},
+		{func(t *terms) { t.limit.Capacity = 0 }, "capacity 0: choose one above 0"},
+		{func(t *terms) { t.limit.Capacity = math.NaN() }, "capacity NaN: choose"},
+		{func(t *terms) { t.limit.Capacity = math.Inf(1) }, "capacity +Inf: choose"},
+		{func(t *terms) { t.limit.RefillPerSec = 0 }, "refill 0: choose a finite one above 0 tokens per second"},
+		{func(t *terms) { t.limit.RefillPerSec = math.Inf(1) }, "refill +Inf: choose"},
+		{func(t *terms) { t.read = -1 }, `price of "GET /read": tokenbucket: invalid cost: -1: pass a number of tokens, 0 or more`},
+		{func(t *terms) { t.export = 11 }, `price of "GET /export": tokenbucket: cost exceeds the capacity: cost 11, capacity 10: split the request or raise the capacity`},
+		{func(t *terms) { t.export = math.NaN() }, `price of "GET /export": tokenbucket: invalid cost: NaN`},
+	} {
+		bad := standard
+		test.change(&bad)
+		require.ErrorContains(t, serve(t.Context(), "127.0.0.1:0", bad, io.Discard), test.want)
+	}
+}
+
 func TestAddressInUse(t *testing.T) {
 	server := httptest.NewServer(nil)
 	defer server.Close()
-	require.Error(t, serve(context.Background(), server.Listener.Addr().String(), io.Discard))
+	require.Error(t, serve(context.Background(), server.Listener.Addr().String(), standard, io.Discard))
 }

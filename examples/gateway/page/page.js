@@ -1,0 +1,271 @@
+// The page: sends requests when asked to, and draws what level.js says of the level.
+import { Due, Level, readFields } from "./level.js";
+
+const $ = (id) => document.getElementById(id);
+const seconds = () => performance.now() / 1000;
+const calm = matchMedia("(prefers-reduced-motion: reduce)");
+
+const actions = [...document.querySelectorAll(".action")].map((card) => ({
+  card,
+  path: card.dataset.path,
+  name: card.dataset.name,
+  price: Number(card.dataset.price),
+  button: card.querySelector("button"),
+  due: null, // a Due, once refused
+}));
+const history = []; // of {level, ok}: what was known from level.at on; ok tells whether a request was admitted, if there was one
+
+// The header fields that matter, in the order shown, and what they say.
+const meanings = [
+  ["Retry-After", "seconds until this very request would be admitted, rounded up"],
+  ["X-RateLimit-Remaining", "the largest whole price that would be paid now"],
+  ["X-RateLimit-Reset", "seconds until the bucket is full, rounded up"],
+  ["X-RateLimit-Limit", "what the bucket holds: its capacity"],
+  ["RateLimit", "r tokens may be used within the next t seconds"],
+  ["RateLimit-Policy", "q tokens at most, and an empty bucket is full in w seconds"],
+];
+
+// ask sends one request and learns from the answer, whose status it returns.
+async function ask(method, path, cost) {
+  const sent = seconds();
+  const answer = await fetch(path, { method, cache: "no-store" });
+  const received = seconds();
+  await answer.arrayBuffer();
+  const fields = readFields(answer.headers);
+  const last = history.at(-1)?.level;
+  const level = last ? last.learn(fields, cost, sent, received) : new Level(fields, cost, sent, received);
+  return { answer, fields, level, sent, received };
+}
+
+// One request at a time, so that each answer is about the level the last one left.
+let turn = Promise.resolve();
+
+function inTurn(task) {
+  turn = turn.then(task).then(() => report(""), (error) => report(`No answer to go by: ${error.message}. Is the gateway running?`)).then(draw);
+}
+
+// look costs nothing; the header tells the level all the same.
+const look = () => inTurn(async () => {
+  const { answer, level } = await ask("HEAD", "/", 0);
+  history.push({ level });
+  if (history.length === 1) {
+    show("HEAD /", 0, answer);
+  }
+});
+
+const send = (action) => inTurn(async () => {
+  const { answer, fields, level, sent, received } = await ask("GET", action.path, action.price);
+  history.push({ level, ok: answer.ok });
+  if (answer.ok) {
+    action.due = null;
+    actions.forEach((other) => other.due?.spent(action.price, other.price, level));
+  } else {
+    const due = new Due(fields.retryAfter, sent, received);
+    action.due = action.due?.refine(due) ?? due;
+  }
+  actions.forEach(awaitDue);
+  show(`GET ${action.path}`, action.price, answer);
+  announce(action, answer, fields);
+});
+
+function announce(action, answer, fields) {
+  const told = answer.ok
+    ? `${fields.remaining} of ${fields.capacity} tokens left, full in ${duration(fields.reset, true)}.`
+    : `It would be admitted in ${duration(Math.ceil(action.due.at - seconds()), true)}.`;
+  $("news").textContent = `${action.name}: ${statusOf(answer)}. ${told}`;
+}
+
+// awaitDue says once, when a refused request would be admitted, that it would.
+function awaitDue(action) {
+  clearTimeout(action.timer);
+  if (action.due === null) {
+    return;
+  }
+  const left = action.due.at - seconds();
+  if (left > 0) {
+    action.timer = setTimeout(awaitDue, Math.min(left * 1000 + 1, 1e9), action);
+    return;
+  }
+  $("news").textContent = `${action.name} would be admitted now.`;
+  draw();
+}
+
+function report(problem) {
+  $("problem").hidden = problem === "";
+  $("problem").textContent = problem;
+}
+
+// show tells of an answer: the last one at length, and all of them in a list.
+function show(request, cost, answer) {
+  const priced = `${request} · ${cost} token${cost === 1 ? "" : "s"}`;
+  $("request").textContent = priced;
+  setBadge($("status"), answer, statusOf(answer));
+  const told = meanings.filter(([name]) => answer.headers.has(name));
+  $("fields").replaceChildren(...told.map(([name, meaning]) => fill("field", {
+    ".name": name, ".value": answer.headers.get(name), "dd": meaning,
+  })));
+  const entry = fill("entry", {
+    ".request": priced,
+    ".told": told.filter(([name]) => /-/.test(name) && !/Limit$|Policy/.test(name))
+      .map(([name]) => `${name.replace("X-RateLimit-", "")} ${answer.headers.get(name)}`).join(" · "),
+  });
+  setBadge(entry.querySelector(".badge"), answer, answer.status);
+  $("log").prepend(entry);
+  [...$("log").children].slice(50).forEach((old) => old.remove());
+}
+
+const statusOf = (answer) => `${answer.status} ${answer.statusText}`;
+
+function setBadge(badge, answer, text) {
+  badge.textContent = text;
+  badge.dataset.ok = answer.ok;
+}
+
+// fill returns a copy of a template with texts in it, by selector.
+function fill(template, texts) {
+  const copy = $(template).content.firstElementChild.cloneNode(true);
+  for (const [selector, text] of Object.entries(texts)) {
+    copy.querySelector(selector).textContent = text;
+  }
+  return copy;
+}
+
+// duration tells whole seconds by the two largest units, in short or for reading out.
+function duration(s, aloud = false) {
+  const units = [[86400, "d", "day"], [3600, "h", "hour"], [60, "min", "minute"], [1, "s", "second"]];
+  const first = Math.max(0, units.findIndex(([size]) => s >= size || size === 1));
+  return units.slice(first, first + 2)
+    .map(([size, short, long], i) => [Math.floor((i === 0 ? s : s % units[first][0]) / size), short, long])
+    .filter(([n], i) => i === 0 || n > 0)
+    .map(([n, short, long]) => `${n.toLocaleString("en")} ${aloud ? long + (n === 1 ? "" : "s") : short}`)
+    .join(" ");
+}
+
+// draw shows the level and the countdowns as they are now.
+function draw() {
+  const now = seconds();
+  actions.forEach((action) => drawAction(action, now));
+  const level = history.at(-1)?.level;
+  if (level) {
+    drawReading(level, now);
+    drawVessel(level, now);
+    drawChart(level, now);
+  }
+}
+
+function drawAction({ card, price, due }, now) {
+  const left = due === null ? 0 : due.at - now;
+  const state = due === null ? "" : left > 0 ? "waiting" : "due";
+  card.dataset.state = state;
+  set(card.querySelector(".due"), { "": "", waiting: `admitted in ${duration(Math.ceil(left))}`, due: "admitted now: retry" }[state]);
+  card.querySelector("progress").value = state === "waiting" ? 1 - left / (due.at - due.from) : state === "due" ? 1 : 0;
+}
+
+function drawReading(level, now) {
+  const [low, high] = level.range(now);
+  const untilFull = Math.ceil(level.reaches(level.capacity) - now);
+  set($("refill"), `${level.capacity} in ${duration(level.capacity / level.slow)}`);
+  set($("at-least"), high - low >= 0.1 ? "at least " : "");
+  set($("tokens"), (Math.floor(low * 10 + 1e-6) / 10).toLocaleString("en", { minimumFractionDigits: 1 }));
+  set($("capacity"), level.capacity.toLocaleString("en"));
+  set($("full"), untilFull > 0 ? `full in ${duration(untilFull)}` : "full");
+  const full = untilFull > 0 ? `full in ${duration(untilFull, true)}` : "full";
+  const text = `${Math.floor(low)} of ${level.capacity} tokens, ${full}`;
+  const meter = $("vessel");
+  if (meter.getAttribute("aria-valuetext") !== text) { // once a second at most
+    meter.setAttribute("aria-valuemax", level.capacity);
+    meter.setAttribute("aria-valuenow", Math.floor(low));
+    meter.setAttribute("aria-valuetext", text);
+  }
+}
+
+function set(element, text) {
+  if (element.textContent !== text) {
+    element.textContent = text;
+  }
+}
+
+function drawVessel(level, now) {
+  const [low, high] = level.range(now);
+  $("water").style.height = `${(100 * low) / level.capacity}%`;
+  $("band").style.height = `${(100 * high) / level.capacity}%`;
+  $("drop").hidden = low >= level.capacity;
+}
+
+// The chart: time from the left, now at nowAt of its width; tokens upwards.
+const nowAt = 0.62;
+const margin = { top: 14, bottom: 20 };
+
+function drawChart(level, now) {
+  const { clientWidth: width, clientHeight: height } = $("chart");
+  const past = Math.min(Math.max(level.capacity / level.slow, 8), 120);
+  const x = (t) => (nowAt + ((t - now) / past) * nowAt) * width;
+  const y = (tokens) => margin.top + (1 - tokens / level.capacity) * (height - margin.top - margin.bottom);
+  const point = (t, tokens) => `${x(t).toFixed(1)} ${y(tokens).toFixed(1)}`;
+  const ahead = now + (past * (1 - nowAt)) / nowAt;
+
+  while (history.length > 1 && history[1].level.at < now - past) {
+    history.shift();
+  }
+  const known = history.map(({ level }, i) => ({ level, from: level.at, to: history[i + 1]?.level.at ?? now }));
+  const lows = known.flatMap((k) => corners(k, 0));
+  const highs = known.flatMap((k) => corners(k, 1));
+  const line = (corners) => corners.map(([t, tokens]) => point(t, tokens)).join("L");
+  const future = corners({ level, from: now, to: ahead }, 0);
+
+  path("frame", `M0 ${y(0)}H${width}`);
+  path("cap-line", `M0 ${y(level.capacity)}H${width}`);
+  path("price-lines", actions.map(({ price }) => `M0 ${y(price)}H${width}`).join(""));
+  path("trace", `M${line(lows)}`);
+  path("area", `M${x(lows[0][0]).toFixed(1)} ${y(0)}L${line(lows)}V${y(0)}Z`);
+  path("range", `M${line(lows)}L${line(highs.reverse())}Z`);
+  path("ahead", `M${line(future)}`);
+  path("now-line", `M${x(now)} ${margin.top}V${y(0)}`);
+  path("due-marks", actions.filter(({ due }) => due?.at > now && due.at < ahead)
+    .map(({ due, price }) => `M${point(due.at, price)}V${y(0)}m-3 0h6`).join(""));
+  const asked = history.filter(({ ok }) => ok !== undefined);
+  const marks = (ok, mark) => asked.filter((h) => h.ok === ok).map(({ level }) => `M${point(level.at, level.low)}${mark}`).join("");
+  path("admitted", marks(true, "h0"));
+  path("refused", marks(false, "m-4 -4l8 8m0 -8l-8 8"));
+
+  place("cap-text", width - 4, y(level.capacity) - 4);
+  actions.forEach(({ name, price }) => place(`${name.toLowerCase()}-text`, width - 4, y(price) - 4));
+  place("past-text", 2, height - 5, `−${duration(Math.round(past))}`);
+  place("now-text", x(now), height - 5);
+  place("ahead-text", width - 4, height - 5, `+${duration(Math.round(ahead - now))}`);
+}
+
+// corners returns where the line of the low (0) or high (1) level bends.
+function corners({ level, from, to }, side) {
+  const [start, rate] = side === 0 ? [level.low, level.slow] : [level.high, level.fast];
+  const full = level.at + (level.capacity - start) / rate;
+  const times = from < full && full < to ? [from, full, to] : [from, to];
+  return times.map((t) => [t, level.range(t)[side]]);
+}
+
+function path(id, d) {
+  $(id).setAttribute("d", d);
+}
+
+function place(id, x, y, text) {
+  $(id).setAttribute("x", x.toFixed(1));
+  $(id).setAttribute("y", y.toFixed(1));
+  if (text !== undefined) {
+    set($(id), text);
+  }
+}
+
+// At each frame, or now and then for who prefers reduced motion.
+function animate() {
+  draw();
+  if (calm.matches) {
+    setTimeout(animate, 500);
+  } else {
+    requestAnimationFrame(animate);
+  }
+}
+
+actions.forEach((action) => action.button.addEventListener("click", () => send(action)));
+addEventListener("focus", look); // who comes back may have used curl meanwhile
+look();
+animate();
