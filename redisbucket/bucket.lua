@@ -11,9 +11,10 @@
 --   ARGV[2]  tokens to take; below 0, to give back
 --   ARGV[3]  microseconds ahead of time that they may be taken: the level is below 0 until then
 --   ARGV[4]  capacity; ARGV[5] refill; and so on for each limit
+--   and last, for a lease, further tokens to take: as many whole ones of them as are there
 --
--- The answer is 1 or 0 for admitted or not, the time in seconds and microseconds,
--- and the value before, from which the caller tells level and wait. A refusal writes
+-- The answer is 1 or 0 for admitted or not, after 1 a + and the further tokens that were
+-- taken if any, the time in seconds and microseconds, and the value before, from which the caller tells level and wait. A refusal writes
 -- nothing. A key is dropped after the last millisecond of its time to live, so the
 -- bucket has had time to fill if that is rounded up; clients count in nanoseconds, so it
 -- is 285 years at most.
@@ -40,7 +41,7 @@ if value then
     -- later instant stays, up to the new capacities, and refills from now on. It is
     -- written whatever is decided, so that it counts from now on.
     local states, filling, limit = '', 0, 4
-    for i = 4, #ARGV, 2 do
+    for i = 4, #ARGV - 1, 2 do
       local level = ARGV[i] + 0
       local capacity, refill, balance, anchor
       if limit then
@@ -60,8 +61,26 @@ if value then
   end
 end
 
+local admitted = '1 '
+if #ARGV % 2 == 0 then
+  local least, from = cost + ARGV[#ARGV], at
+  for i = 4, #ARGV - 1, 2 do
+    local level = ARGV[i] + 0
+    if from then
+      local balance, anchor
+      balance, anchor, from = string.match(value, '^ ([^ ]+) ([^ ]+)()', from)
+      level = math.min(level, balance + (now - anchor) * 1000 * ARGV[i + 1] / 1e9)
+    end
+    least = math.min(least, level)
+  end
+  local further = math.floor(least - cost)
+  if further > 0 then
+    cost, admitted = cost + further, string.format('1+%d ', further)
+  end
+end
+
 local filling, states = 0, ''
-for i = 4, #ARGV, 2 do
+for i = 4, #ARGV - 1, 2 do
   local capacity, refill = ARGV[i] + 0, ARGV[i + 1] + 0
   local balance, anchor = capacity, now
   if at then
@@ -101,4 +120,4 @@ if filling > 0 then
 elseif value then
   redis.call('DEL', key)
 end
-return '1 ' .. seconds .. ' ' .. micros .. ' ' .. (value or '')
+return admitted .. seconds .. ' ' .. micros .. ' ' .. (value or '')

@@ -43,6 +43,7 @@ type Buckets struct {
 	limits   tokenbucket.Limits
 	prefix   string
 	fallback Fallback
+	leases   *leases // nil without
 }
 
 // New returns a bucket for every key, full where Redis has none. The client may be
@@ -57,11 +58,13 @@ func New(client redis.UniversalClient, limit tokenbucket.Limit, opts ...Option) 
 	if client == nil {
 		return nil, fmt.Errorf("%w: no client: pass one from package github.com/redis/go-redis/v9", tokenbucket.ErrInvalidOption)
 	}
+	s := newServer(client, c)
 	return &Buckets{
-		server:   newServer(client, c),
+		server:   s,
 		limits:   c.limits,
 		prefix:   c.prefix,
 		fallback: c.fallback,
+		leases:   newLeases(s, c),
 	}, nil
 }
 
@@ -73,8 +76,11 @@ func (b *Buckets) TryAcquire(ctx context.Context, key string, cost float64) (wai
 	switch {
 	case cost == 0:
 		return 0, true, nil
-	case checkCost(cost, b.capacity()) != nil:
+	case checkCost(cost, capacity(b.limits)) != nil:
 		return tokenbucket.Never, false, nil
+	}
+	if d, leased, err := b.takeLeased(ctx, key, cost); leased {
+		return d.Wait, d.OK, err
 	}
 	r := request{key: b.stored(key), cost: cost}
 	a, err := b.server.ask(ctx, r)
@@ -91,6 +97,9 @@ func (b *Buckets) TryAcquire(ctx context.Context, key string, cost float64) (wai
 
 // Take is TryAcquire with everything a header needs.
 func (b *Buckets) Take(ctx context.Context, key string, cost float64) (tokenbucket.Decision, error) {
+	if d, leased, err := b.takeLeased(ctx, key, cost); leased {
+		return d, err
+	}
 	r := request{key: b.stored(key), cost: legible(cost)}
 	a, err := b.server.ask(ctx, r)
 	if b.fallsBack(err) {
@@ -100,6 +109,18 @@ func (b *Buckets) Take(ctx context.Context, key string, cost float64) (tokenbuck
 		return tokenbucket.Decision{}, err
 	}
 	return b.decide(r, a, cost)
+}
+
+// takeLeased is Take for what a lease decides.
+func (b *Buckets) takeLeased(ctx context.Context, key string, cost float64) (d tokenbucket.Decision, leased bool, err error) {
+	if !b.leases.covers(cost) {
+		return d, false, nil
+	}
+	d, err = b.leases.take(ctx, short(key), cost)
+	if b.fallsBack(err) {
+		return b.fallback.Take(key, cost), true, nil
+	}
+	return d, err != errNotLeased, err
 }
 
 // noCost is above any capacity.
@@ -117,7 +138,7 @@ func legible(cost float64) float64 {
 // decide tells a decision in the terms of package tokenbucket, by its arithmetic
 // from the same states. The script's is the same: it has decided.
 func (b *Buckets) decide(r request, a answer, cost float64) (tokenbucket.Decision, error) {
-	now, states, err := b.read(r, a)
+	now, states, err := a.states(b.limits, r)
 	if err != nil {
 		return tokenbucket.Decision{}, err
 	}
@@ -128,19 +149,6 @@ func (b *Buckets) decide(r request, a answer, cost float64) (tokenbucket.Decisio
 	}
 	d.Wait = max(roundUp(d.Wait), time.Microsecond)
 	return d, nil
-}
-
-// read returns the server's clock and the states before the decision.
-func (b *Buckets) read(r request, a answer) (now time.Duration, states []tokenbucket.State, err error) {
-	now, states, err = a.read()
-	switch {
-	case err != nil, len(states) != 0 && len(states) != len(b.limits):
-		return 0, nil, fmt.Errorf("%w: %q: unexpected answer %q: choose another prefix with WithPrefix, or delete the key", ErrForeignKey, r.key, a)
-	case len(states) == 0:
-		states = make([]tokenbucket.State, len(b.limits))
-		b.limits.Fill(states, now)
-	}
-	return now, states, nil
 }
 
 // Wait takes the cost, in tokens, as soon as it is there. It asks the server once:
@@ -161,7 +169,7 @@ func (b *Buckets) Wait(ctx context.Context, key string, cost float64) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	if err := checkCost(cost, b.capacity()); err != nil || cost == 0 {
+	if err := checkCost(cost, capacity(b.limits)); err != nil || cost == 0 {
 		return err
 	}
 	r := request{key: b.stored(key), cost: cost, patience: patience(ctx)}
@@ -172,7 +180,7 @@ func (b *Buckets) Wait(ctx context.Context, key string, cost float64) error {
 	if err != nil {
 		return err
 	}
-	now, states, err := b.read(r, a)
+	now, states, err := a.states(b.limits, r)
 	if err != nil {
 		return err
 	}
@@ -226,7 +234,9 @@ func (b *Buckets) Refund(ctx context.Context, key string, cost float64) error {
 	if err := checkAmount(cost); err != nil || cost == 0 {
 		return err
 	}
-	_, err := b.server.ask(ctx, request{key: b.stored(key), cost: -cost})
+	stored := b.stored(key)
+	_, err := b.server.ask(ctx, request{key: stored, cost: -cost})
+	b.leases.refunded(stored)
 	if b.fallsBack(err) {
 		return b.fallback.Refund(key, cost)
 	}
@@ -236,8 +246,24 @@ func (b *Buckets) Refund(ctx context.Context, key string, cost float64) error {
 // Forget makes the key's bucket full again, as if the key had never been seen. No
 // fallback does that: it returns the error.
 func (b *Buckets) Forget(ctx context.Context, key string) error {
-	_, err := b.server.ask(ctx, request{key: b.stored(key), cost: -noCost})
+	stored := b.stored(key)
+	_, err := b.server.ask(ctx, request{key: stored, cost: -noCost})
+	if err == nil {
+		b.leases.forget(stored)
+	}
 	return err
+}
+
+// Close gives back what is left of leases, so call it before the program ends and
+// before the client is closed. It takes as long as WithTimeout says, at most about
+// twice, and returns why some tokens are lost, if they are: ErrUnavailable. Further
+// calls return the same. Whoever asks afterwards is served by the server, with no
+// lease. Without WithLease there is nothing to do.
+func (b *Buckets) Close() error {
+	if b.leases == nil {
+		return nil
+	}
+	return b.leases.close()
 }
 
 // Limits returns the limits, New's first, then those of WithLimit in order.
@@ -248,20 +274,23 @@ func (b *Buckets) fallsBack(err error) bool {
 }
 
 // capacity returns the largest cost that can ever be met.
-func (b *Buckets) capacity() float64 {
-	least := b.limits[0].Capacity
-	for _, l := range b.limits[1:] {
+func capacity(limits tokenbucket.Limits) float64 {
+	least := limits[0].Capacity
+	for _, l := range limits[1:] {
 		least = min(least, l.Capacity)
 	}
 	return least
 }
 
-// stored returns the name of a key in Redis. That of a long key is longer than any
-// short one, so that nobody can make up a key that shares its bucket.
-func (b *Buckets) stored(key string) string {
+// stored returns the name of a key in Redis.
+func (b *Buckets) stored(key string) string { return b.prefix + short(key) }
+
+// short returns a name for a key. That of a long key is longer than any short one,
+// so that nobody can make up a key that shares its bucket.
+func short(key string) string {
 	if len(key) <= MaxKey {
-		return b.prefix + key
+		return key
 	}
 	sum := sha256.Sum256([]byte(key))
-	return b.prefix + "sha256:" + hex.EncodeToString(sum[:])
+	return "sha256:" + hex.EncodeToString(sum[:])
 }

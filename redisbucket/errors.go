@@ -39,6 +39,11 @@ func explain(r request, server string, err error) error {
 	}
 }
 
+// gaveUp tells that a caller left before there was an answer.
+func gaveUp(r request, server string, cause error) error {
+	return fmt.Errorf("redisbucket: %v at %s: gave up on the answer: %w", r, server, cause)
+}
+
 // advise says what to do about a failure. Servers before Redis 7 put words of their
 // own before the error of a command in a script.
 func advise(err error) string {

@@ -3,6 +3,7 @@ package redisbucket
 import (
 	"context"
 	"fmt"
+	"math"
 	"time"
 
 	"github.com/aa014e13/tokenbucket"
@@ -18,6 +19,12 @@ type config struct {
 	pause    time.Duration
 	fallback Fallback
 	onError  func(error)
+	lease    *leaseSize // nil: none
+}
+
+type leaseSize struct {
+	tokens float64
+	maxAge time.Duration
 }
 
 func newConfig(limit tokenbucket.Limit, opts []Option) (config, error) {
@@ -39,6 +46,10 @@ func (c *config) validate() error {
 		return fmt.Errorf("%w: WithTimeout(%v): choose a time above 0", tokenbucket.ErrInvalidOption, c.timeout)
 	case c.pause < 0:
 		return fmt.Errorf("%w: WithBreak(%v): choose a time above 0, or 0 to ask at once", tokenbucket.ErrInvalidOption, c.pause)
+	case c.lease != nil && !(c.lease.tokens > 0 && c.lease.tokens <= math.MaxFloat64):
+		return fmt.Errorf("%w: WithLease(%v, %v): choose a finite number of tokens above 0, or leave it out", tokenbucket.ErrInvalidOption, c.lease.tokens, c.lease.maxAge)
+	case c.lease != nil && c.lease.maxAge <= 0:
+		return fmt.Errorf("%w: WithLease(%v, %v): choose an age above 0, or leave it out", tokenbucket.ErrInvalidOption, c.lease.tokens, c.lease.maxAge)
 	default:
 		return c.limits.Validate()
 	}
@@ -93,4 +104,36 @@ func WithFallback(fallback Fallback) Option {
 // once. By default, and for nil, nothing is.
 func WithErrorHandler(handle func(error)) Option {
 	return func(c *config) { c.onError = handle }
+}
+
+// WithLease lets each process take tokens ahead of those who will ask it, so that a
+// key that is asked for all the time does not cost a round trip each time: the first
+// Take or TryAcquire takes its cost and as many whole tokens as are there, up to
+// tokens in all, and those that follow spend them here. What is left is given back
+// maxAge after it came, or when more than MaxLeases keys are used, or on Close, which
+// the program then has to call.
+//
+// A refusal is remembered until the instant it named, for a minute at most, and costs
+// no round trip either; a lower cost is asked for nevertheless. What this process
+// gives back ends it, what others give back does not.
+//
+// Since tokens are paid for before they are spent, all processes together get no more
+// than capacity + refill * time since the bucket was full. In any one window they may
+// get what they hold when it begins besides: the lease times the number of processes,
+// or what is refilled in maxAge if that is less. The same holds for limits of
+// tokenbucket.Within, which count the instants at which tokens are taken. As much may
+// lie idle while others are refused. So choose a lease of which that many are a small
+// part of the capacity, and an age of a fraction of a second.
+//
+// Wait and costs above the lease go straight to the server, and count nothing that is
+// leased. Wait leaves in order of arrival; whoever spends a lease meanwhile does not
+// delay it, since that was taken before.
+//
+// The figures of a Decision are those that the server told last, with what is left
+// here and what was refilled since: what others took since is missing. A wait is
+// counted from the server's answer and suffices.
+//
+// By default, there are no leases.
+func WithLease(tokens float64, maxAge time.Duration) Option {
+	return func(c *config) { c.lease = &leaseSize{tokens, maxAge} }
 }

@@ -5,6 +5,7 @@ import (
 	"crypto/sha1"
 	_ "embed"
 	"encoding/hex"
+	"fmt"
 	"math"
 	"strconv"
 	"strings"
@@ -28,6 +29,7 @@ type request struct {
 	key      string        // as Redis has it
 	cost     float64       // tokens; below 0 they are given back
 	patience time.Duration // the longest wait that is accepted, whole microseconds count
+	further  float64       // tokens to take besides, as many whole ones as are there
 }
 
 func (r request) String() string {
@@ -37,11 +39,23 @@ func (r request) String() string {
 	return "taking"
 }
 
-// answer is what the script says: 1 or 0 for admitted or not, its clock in seconds
-// and microseconds, and the value before, if the bucket was not full.
+// answer is what the script says: 1 or 0 for admitted or not, with the further tokens
+// that were taken, its clock in seconds and microseconds, and the value before, if
+// the bucket was not full.
 type answer string
 
 func (a answer) admitted() bool { return strings.HasPrefix(string(a), "1") }
+
+// further returns the tokens that were taken besides what was asked for.
+func (a answer) further() float64 {
+	word, _, _ := strings.Cut(string(a), " ")
+	_, tokens, found := strings.Cut(word, "+")
+	if !found {
+		return 0
+	}
+	further, _ := strconv.ParseFloat(tokens, 64)
+	return further
+}
 
 // once is a command that is sent at most once: go-redis by default sends it up to
 // three times more when the connection breaks, though the server may have carried
@@ -54,9 +68,13 @@ func (once) NoRetry() bool { return true }
 // command returns a run of the script, known to the server or not: by name, evalsha
 // and its digest or eval and its text.
 func command(ctx context.Context, name, script string, r request, limits []any) once {
-	args := make([]any, 0, 7+len(limits))
+	args := make([]any, 0, 8+len(limits))
 	args = append(args, name, script, 1, r.key, limits[0], number(r.cost), strconv.FormatInt(r.patience.Microseconds(), 10))
-	cmd := once{redis.NewCmd(ctx, append(args, limits[1:]...)...)}
+	args = append(args, limits[1:]...)
+	if r.further > 0 {
+		args = append(args, number(r.further))
+	}
+	cmd := once{redis.NewCmd(ctx, args...)}
 	cmd.SetFirstKeyPos(3)
 	return cmd
 }
@@ -92,6 +110,20 @@ func (a answer) read() (now time.Duration, states []tokenbucket.State, err error
 		states = append(states, tokenbucket.State{Balance: balance, Anchor: time.Duration(anchor) * time.Microsecond})
 	}
 	return now, states, r.err
+}
+
+// states returns the server's clock and the states before the decision, those of a
+// full bucket if there were none.
+func (a answer) states(limits tokenbucket.Limits, r request) (now time.Duration, states []tokenbucket.State, err error) {
+	now, states, err = a.read()
+	switch {
+	case err != nil, len(states) != 0 && len(states) != len(limits):
+		return 0, nil, fmt.Errorf("%w: %q: unexpected answer %q: choose another prefix with WithPrefix, or delete the key", ErrForeignKey, r.key, a)
+	case len(states) == 0:
+		states = make([]tokenbucket.State, len(limits))
+		limits.Fill(states, now)
+	}
+	return now, states, nil
 }
 
 // reader reads words, and keeps the first error.

@@ -27,6 +27,8 @@ type server struct {
 	deadlines deadlines
 	circuits  circuits
 	onError   func(error)
+	// onGiveBack, if not nil, is told of each key that got tokens back.
+	onGiveBack func(key string)
 
 	alone  atomic.Bool // a caller waits for the answer itself
 	nearby atomic.Bool // the latest answer came fast
@@ -96,7 +98,7 @@ func (s *server) handOver(ctx context.Context, e *exchange) (answer, error) {
 	}
 	if err := ctx.Err(); err != nil {
 		go s.watch(bounded, e)
-		return "", fmt.Errorf("redisbucket: %v at %s: gave up on the answer: %w", e.request, s.nameFor(e.request.key), err)
+		return "", gaveUp(e.request, s.nameFor(e.request.key), err)
 	}
 	return "", s.fail(e, errNoAnswer{s.deadlines.timeout})
 }
@@ -183,7 +185,9 @@ func (s *server) finish(e *exchange, cmd once) {
 		close(e.answered)
 	}
 	if abandoned && err == nil && e.answer.admitted() && e.request.cost > 0 {
-		go s.giveBack(context.Background(), e.request)
+		taken := e.request
+		taken.cost += e.answer.further()
+		go s.giveBack(context.Background(), taken)
 	}
 }
 
@@ -210,6 +214,9 @@ func (s *server) fail(e *exchange, cause error) error {
 // the tokens are lost, and never there twice.
 func (s *server) giveBack(ctx context.Context, r request) {
 	_, _ = s.ask(context.WithoutCancel(ctx), request{key: r.key, cost: -r.cost})
+	if s.onGiveBack != nil {
+		s.onGiveBack(r.key)
+	}
 }
 
 func (s *server) succeed(key string) {

@@ -27,7 +27,7 @@ type job struct {
 	Limit      tokenbucket.Limit
 	Goroutines int
 	For        time.Duration
-	Lease      float64
+	Lease      float64 // tokens, for maxAge; 0 for none
 }
 
 // result is what came of it. Instants are the server's, 0 if it was away.
@@ -66,7 +66,12 @@ func (j job) serve() {
 	_ = json.NewEncoder(os.Stdout).Encode(r)
 }
 
-func (j job) options() (opts []redisbucket.Option) { return opts }
+func (j job) options() (opts []redisbucket.Option) {
+	if j.Lease > 0 {
+		opts = append(opts, redisbucket.WithLease(j.Lease, maxAge))
+	}
+	return opts
+}
 
 func (j job) work(client *redis.Client, b *redisbucket.Buckets) (r result) {
 	var admitted, failures atomic.Int64
@@ -94,6 +99,9 @@ func (j job) work(client *redis.Client, b *redisbucket.Buckets) (r result) {
 	}
 	group.Wait()
 	r.End, _ = client.Time(background).Result()
+	if err := b.Close(); err != nil {
+		panic(err)
+	}
 	r.Admitted, r.Failures = int(admitted.Load()), int(failures.Load())
 	return r
 }

@@ -1,0 +1,57 @@
+package redisbucket_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+const maxAge = 100 * ms
+
+func leasing(addr string) job {
+	return job{Addr: addr, Limit: limit(1000, 1000), Goroutines: goroutines, For: 3 * sec, Lease: 20}
+}
+
+func TestLeasingProcessesTogetherGetTheLimit(t *testing.T) {
+	r := startReal(t)
+	j := leasing(r.Server.Addr)
+	s := sum(t, startAll(t, processes, j))
+	require.Zero(t, s.failures)
+	s.requireWithin(t, j.Limit, 0.95)
+	r.requireTTLs()
+}
+
+func TestLeasingProcessIsKilledInTheMiddle(t *testing.T) {
+	r := startReal(t)
+	j := leasing(r.Server.Addr)
+	all := startAll(t, processes, j)
+	time.Sleep(sec)
+	require.NoError(t, all[0].Process.Kill())
+	s := sum(t, all[1:])
+	require.Zero(t, s.failures)
+	most := j.Limit.Capacity + j.Limit.RefillPerSec*s.any.Seconds()
+	t.Logf("admitted %d in %v, at most %.0f", s.admitted, s.any, most)
+	require.LessOrEqual(t, float64(s.admitted), most)
+	// The one that is gone has had what it could get in its second, no more than all.
+	require.GreaterOrEqual(t, float64(s.admitted), 0.95*j.Limit.RefillPerSec*(s.all-sec).Seconds())
+	r.requireTTLs()
+}
+
+func TestServerOfLeasesIsRestartedInTheMiddle(t *testing.T) {
+	r := startReal(t)
+	j := leasing(r.Server.Addr)
+	all := startAll(t, processes, j)
+	time.Sleep(sec)
+	r.Kill()
+	time.Sleep(300 * ms)
+	r.Restart()
+	s := sum(t, all)
+	require.Positive(t, s.failures)
+	// It lost everything, so the bucket was full twice, and what was leased came on top.
+	most := 2*j.Limit.Capacity + j.Limit.RefillPerSec*s.any.Seconds() + processes*j.Lease
+	t.Logf("admitted %d in %v, at most %.0f", s.admitted, s.any, most)
+	require.LessOrEqual(t, float64(s.admitted), most)
+	require.GreaterOrEqual(t, s.admitted, 2000, "it was used afterwards")
+	r.requireTTLs()
+}
