@@ -9,9 +9,12 @@ import (
 
 // circuits keep requests from queueing on servers that do not answer. After a
 // failure a server is left alone for a while, then one request is let through as a
-// probe; the others follow once it has been answered.
+// probe; the others follow once it has been answered. A probe of which nothing is
+// heard any more, since the server's part of a cluster moved, say, is followed by
+// another.
 type circuits struct {
-	pause time.Duration
+	pause   time.Duration
+	timeout time.Duration // that a probe may take
 	open  atomic.Int64 // how many servers have failed: while none has, nothing is locked
 
 	mu     sync.Mutex
@@ -19,9 +22,8 @@ type circuits struct {
 }
 
 type circuit struct {
-	until   time.Time // no request before
-	probing bool      // one is under way
-	cause   error
+	until time.Time // no request before, unless a probe is answered
+	cause error
 }
 
 // enter returns nil if a request may be sent to the server.
@@ -35,10 +37,7 @@ func (c *circuits) enter(server string) error {
 	if left := time.Until(f.until); left > 0 {
 		return fmt.Errorf("left alone for another %v after: %w", left, f.cause)
 	}
-	if f.probing {
-		return fmt.Errorf("being probed after: %w", f.cause)
-	}
-	f.probing = true
+	f.until = time.Now().Add(c.timeout)
 	return nil
 }
 

@@ -105,6 +105,19 @@ func TestCallsAreBounded(t *testing.T) {
 	}
 }
 
+// A fresh connection takes several round trips before the script's.
+func TestConnectingIsBoundedToo(t *testing.T) {
+	for _, delay := range []time.Duration{100 * ms, 200 * ms, 400 * ms} {
+		withFrail(t, func(f *frail) {
+			f.Delay(delay)
+			begin := time.Now()
+			f.requireUnavailable(f.take(background), "WithTimeout")
+			require.LessOrEqual(t, time.Since(begin), 500*ms, delay)
+			time.Sleep(sec) // the answers that are under way
+		})
+	}
+}
+
 func TestTimeoutIsConfigurable(t *testing.T) {
 	withFrail(t, func(f *frail) {
 		require.NoError(t, f.take(background))
@@ -267,6 +280,21 @@ func TestBreakIsConfigurable(t *testing.T) {
 		time.Sleep(time.Nanosecond)
 		require.NoError(t, f.take(background))
 	}, redisbucket.WithBreak(sec))
+}
+
+// A probe may be answered by another server than it was sent to, in a cluster, or by
+// nobody: the server is probed again.
+func TestAProbeOfWhichNothingIsHeardIsFollowedByAnother(t *testing.T) {
+	withFrail(t, func(f *frail) {
+		require.NoError(t, f.take(background))
+		f.Next(redistest.LoseReply, "")
+		f.requireUnavailable(f.take(background))
+		time.Sleep(100 * ms)
+		redisbucket.Probe(f.buckets)
+		f.requireUnavailable(f.take(background), "left alone for another 500ms")
+		time.Sleep(500 * ms)
+		require.NoError(t, f.take(background))
+	})
 }
 
 // Somebody who leaves before the answer counts as a failure of the server only if

@@ -40,11 +40,12 @@ func newServer(client redis.UniversalClient, c config) *server {
 		client:    client,
 		limits:    arguments(c.limits),
 		deadlines: deadlines{timeout: c.timeout},
-		circuits:  circuits{pause: c.pause},
+		circuits:  circuits{pause: c.pause, timeout: c.timeout},
 		onError:   c.onError,
 	}
 	if single, ok := client.(*redis.Client); ok {
 		s.impatient = single.WithTimeout(c.timeout)
+		s.impatient.Options().ContextTimeoutEnabled = true // its own copy: to connect takes round trips, too
 		s.client = s.impatient
 	}
 	return s
