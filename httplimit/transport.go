@@ -240,9 +240,11 @@ func isRepeatable(req *http.Request) bool {
 	return key || xKey
 }
 
-// renew returns a copy of the request with its body from the start.
+// renew returns a copy of the request with its body from the start. It is shallow,
+// as net/http's own: the trailer stays the map that a body's reader fills, which
+// Clone would not, and would read while the refused body is still being sent.
 func renew(req *http.Request) (*http.Request, error) {
-	next := req.Clone(req.Context())
+	next := req.WithContext(req.Context())
 	if !hasBody(req) {
 		return next, nil
 	}

@@ -103,7 +103,7 @@ type quota struct {
 
 // hold returns the pause that a quota asks for: none unless nothing is left.
 func (q quota) hold() time.Duration {
-	if q.remaining > 0 {
+	if !q.known || q.remaining > 0 {
 		return 0
 	}
 	return q.reset

@@ -210,6 +210,9 @@ func TestTransportReadsRateLimitFields(t *testing.T) {
 		{"429 with a reset", 429, []string{"X-RateLimit-Remaining", "0", "X-RateLimit-Reset", "18"}, 18 * time.Second, 0},
 		{"429 with too long a reset", 429, []string{"X-RateLimit-Remaining", "0", "X-RateLimit-Reset", "3600"}, 300 * time.Second, 0},
 		{"429 with something left", 429, []string{"RateLimit", `"a";r=4;t=18`}, 10 * time.Second, 0},
+		{"429 with a malformed remainder", 429, []string{"X-RateLimit-Remaining", "none", "X-RateLimit-Reset", "18"}, 10 * time.Second, 0},
+		{"429 with only a reset", 429, []string{"X-RateLimit-Reset", "18"}, 10 * time.Second, 0},
+		{"429 with no r", 429, []string{"RateLimit", `"a";t=18`}, 10 * time.Second, 0},
 
 		{"out of a cache", 200, []string{"RateLimit", `"a";r=0;t=18`, "Age", "3"}, none, unread},
 		{"past a cache", 200, []string{"RateLimit", `"a";r=0;t=18`, "Age", "0"}, 18 * time.Second, 0},

@@ -271,6 +271,47 @@ func TestTransportRetryCancelledInThePause(t *testing.T) {
 	})
 }
 
+// trailing is a body that fills a trailer when it has been read.
+type trailing struct {
+	io.Reader
+	trailer http.Header
+}
+
+func (b trailing) Read(p []byte) (int, error) {
+	n, err := b.Reader.Read(p)
+	if err == io.EOF {
+		b.trailer.Add("Checksum", "42")
+	}
+	return n, err
+}
+
+func (b trailing) Close() error { return nil }
+
+func TestTransportRetrySendsTheTrailerOfItsBody(t *testing.T) {
+	onStage(t, func(t *testing.T, s *stage) {
+		s.will(429, "Retry-After", "2").will(429, "Retry-After", "2")
+		var sent []string
+		base := roundTripFunc(func(req *http.Request) (*http.Response, error) {
+			resp, err := s.RoundTrip(req)
+			sent = append(sent, req.Trailer.Get("Checksum"))
+			req.Trailer["Checksum"] = nil
+			return resp, err
+		})
+		client, _ := s.politely(oneASecond, httplimit.WithRetries(2), httplimit.WithBase(base))
+		trailer := http.Header{"Checksum": nil}
+		body := func() (io.ReadCloser, error) { return trailing{strings.NewReader("text"), trailer}, nil }
+		first, _ := body()
+		req, err := http.NewRequest(http.MethodPut, exampleURL, first)
+		require.NoError(t, err)
+		req.GetBody, req.Trailer = body, trailer
+		resp, err := client.Do(req)
+		require.NoError(t, err)
+		defer resp.Body.Close()
+		require.Equal(t, http.StatusOK, resp.StatusCode)
+		require.Equal(t, []string{"42", "42", "42"}, sent)
+	})
+}
+
 func TestTransportRetryWhoseBodyCannotBeHadAgain(t *testing.T) {
 	onStage(t, func(t *testing.T, s *stage) {
 		s.will(429, "Retry-After", "2", "body", "as it is")
