@@ -39,13 +39,14 @@ func (m *middleware) setFields(h http.Header, v *verdict) {
 	all := v.by.policies(d.Limit)
 	binding := &all.each[all.index(d.Limit, v.start)]
 
-	remaining := d.Remaining()
 	buf := append(make([]byte, 0, 128), binding.start...)
-	buf = appendInteger(buf, remaining)
+	buf = appendInteger(buf, v.remaining)
 	remainingTo := len(buf)
-	buf = appendEffective(buf, d, remaining)
+	if t, ok := all.effectiveSeconds(d, v.remaining); ok {
+		buf = appendInteger(append(buf, ";t="...), max(1, t))
+	}
 	rateLimitTo := len(buf)
-	text := string(appendInteger(buf, m.reset(d, remaining)))
+	text := string(appendInteger(buf, m.reset(d, v.remaining)))
 
 	// Each value is a full slice: who appends to one does not write over the next.
 	values := &[...]string{binding.capacity, text[len(binding.start):remainingTo], text[rateLimitTo:], text[:rateLimitTo], all.header}
@@ -87,18 +88,10 @@ func (m *middleware) reset(d *tokenbucket.Decision, remaining int64) int64 {
 	return now.Add(timeline.Later(wait, time.Second-1)).Unix()
 }
 
-// appendEffective appends the seconds for which what remains is to do, if there are any.
-func appendEffective(b []byte, d *tokenbucket.Decision, remaining int64) []byte {
-	if t, ok := effectiveSeconds(d, remaining); ok {
-		b = appendInteger(append(b, ";t="...), max(1, t))
-	}
-	return b
-}
-
 // effectiveSeconds returns t: a Retry-After must not end before it, so on a refusal
 // it is that one. On admission what remains is to do until as much has been refilled;
 // if that is nothing, until there is one token.
-func effectiveSeconds(d *tokenbucket.Decision, remaining int64) (t int64, ok bool) {
+func (p *policies) effectiveSeconds(d *tokenbucket.Decision, remaining int64) (t int64, ok bool) {
 	if !d.OK {
 		return d.RetryAfter()
 	}
@@ -107,6 +100,9 @@ func effectiveSeconds(d *tokenbucket.Decision, remaining int64) (t int64, ok boo
 	}
 	one := min(1, d.Limit.Capacity)
 	paused := d.Reset() - refillTime(d.Limit, d.Tokens, d.Limit.Capacity)
+	if paused == 0 && d.Tokens >= 1 {
+		return p.oneToken, true // it is another limit that has none
+	}
 	wait := timeline.Later(refillTime(d.Limit, d.Tokens, one), paused)
 	return wholeSeconds(wait, d.Limit, one-d.Tokens), true
 }
@@ -146,9 +142,10 @@ type asked struct {
 
 // policies are limits as the header tells them.
 type policies struct {
-	limits []tokenbucket.Limit
-	each   []policy
-	header string // RateLimit-Policy
+	limits   []tokenbucket.Limit
+	each     []policy
+	header   string // RateLimit-Policy
+	oneToken int64  // the seconds in which the slowest refills one
 }
 
 // policy is one of them, and what of the fields does not change.
@@ -178,9 +175,11 @@ func (a *asked) policies(binding tokenbucket.Limit) *policies {
 func newPolicies(limits []tokenbucket.Limit, names []string) *policies {
 	p := &policies{limits: limits, each: make([]policy, len(limits))}
 	items := make([]string, len(limits))
-	for i, l := range limits {
-		name, capacity := policyName(names, i), string(appendInteger(nil, int64(l.Capacity)))
+	for i, name := range policyNames(names, len(limits)) {
+		l := limits[i]
+		capacity := string(appendInteger(nil, int64(l.Capacity)))
 		p.each[i] = policy{name, quote(name) + ";r=", capacity}
+		p.oneToken = max(p.oneToken, refillSeconds(l, min(1, l.Capacity)))
 		items[i] = fmt.Sprintf("%s;q=%s;w=%d", quote(name), capacity, refillSeconds(l, l.Capacity))
 	}
 	p.header = strings.Join(items, ", ")
@@ -197,11 +196,16 @@ func (p *policies) index(binding tokenbucket.Limit, start int) int {
 	return slices.Index(p.limits, binding)
 }
 
-func policyName(names []string, i int) string {
-	if i < len(names) {
-		return names[i]
+// policyNames returns n names: the given ones, then the last of them with "-2", "-3"
+// and so on, but for those that are given.
+func policyNames(given []string, n int) []string {
+	names := slices.Clone(given[:min(n, len(given))])
+	for number := 2; len(names) < n; number++ {
+		if name := fmt.Sprintf("%s-%d", given[len(given)-1], number); !slices.Contains(given, name) {
+			names = append(names, name)
+		}
 	}
-	return fmt.Sprintf("%s-%d", names[len(names)-1], i-len(names)+2)
+	return names
 }
 
 // quote returns printable ASCII as a String of a structured field (RFC 9651,

@@ -7,6 +7,8 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
+	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -293,5 +295,176 @@ func TestLimiterWithALimitForEveryTier(t *testing.T) {
 		require.Equal(t, `"default";q=6;w=60`, g.get("/").Header.Get("RateLimit-Policy"))
 		key = "paid"
 		require.Equal(t, `"default";q=600;w=60`, g.get("/").Header.Get("RateLimit-Policy"))
+	}
+}
+
+func TestPolicyNamesNeverStandTwice(t *testing.T) {
+	limits := slices.Repeat(tenHalf, 5)
+	answer := newGateway(t, limits, httplimit.WithPolicyNames("a-2", "a")).get("/")
+	var names []string
+	for _, item := range parseItems(t, answer.Header.Get("RateLimit-Policy")) {
+		names = append(names, item.text)
+	}
+	require.Equal(t, []string{"a-2", "a", "a-3", "a-4", "a-5"}, names)
+}
+
+// What remains counts all limits, so a limit that does not bind may be the one that has nothing left.
+func TestWhatIsLeftIsThereForTheNextSeconds(t *testing.T) {
+	random := rand.New(rand.NewPCG(7, 8))
+	for range 5000 {
+		limit := func() tokenbucket.Limit {
+			return tokenbucket.Limit{Capacity: float64(5 + random.IntN(10)), RefillPerSec: math.Exp(random.Float64()*8 - 4)}
+		}
+		clock := new(waittest.Clock)
+		bucket, err := tokenbucket.New(limit(), tokenbucket.WithLimit(limit()), tokenbucket.WithClock(clock))
+		require.NoError(t, err)
+		g := newGatewayOf(t, httplimit.Shared(bucket), costing([]float64{0, 0.5, 1, 5}[random.IntN(4)]))
+		answer := g.get("/")
+		for range 1 + random.IntN(20) {
+			if next := g.get("/"); next.StatusCode == 200 {
+				answer = next
+			}
+		}
+		left := parseItems(t, answer.Header.Get("RateLimit"))[0].parameters
+		if left["r"] > 0 {
+			_, ok := bucket.TryAcquire(float64(left["r"]))
+			require.True(t, ok)
+			continue
+		}
+		clock.Set(time.Duration(left["t"]) * sec)
+		_, ok := bucket.TryAcquire(1)
+		require.True(t, ok, "with r=0, until there is one token: %v of %+v", answer.Header, bucket.Limits())
+	}
+}
+
+// Structured fields.
+
+// item is an Item of a List of Strings whose parameters are Integers.
+type item struct {
+	text       string
+	keys       []string
+	parameters map[string]int64
+}
+
+// parseItems parses as RFC 9651, section 4.2, has it, what is not a String or an Integer being an error.
+func parseItems(t *testing.T, field string) (items []item) {
+	t.Helper()
+	s := field
+	next := func(set string) string { // takes the characters of a set
+		taken := s[:len(s)-len(strings.TrimLeft(s, set))]
+		s = s[len(taken):]
+		return taken
+	}
+	take := func(char byte) {
+		require.NotEmpty(t, s, field)
+		require.Equal(t, string(char), s[:1], "in %s", field)
+		s = s[1:]
+	}
+	const digits, letters = "0123456789", "abcdefghijklmnopqrstuvwxyz"
+	for {
+		it := item{parameters: map[string]int64{}}
+		take('"')
+		for ; s != "" && s[0] != '"'; s = s[1:] {
+			if s[0] == '\\' {
+				s = s[1:]
+				require.Contains(t, `"\`, s[:1], field)
+			}
+			require.True(t, s[0] >= ' ' && s[0] <= '~', field)
+			it.text += s[:1]
+		}
+		take('"')
+		for strings.HasPrefix(s, ";") {
+			take(';')
+			key := next(letters)
+			require.NotEmpty(t, key, field)
+			take('=')
+			number := next(digits)
+			require.Regexp(t, `^(0|[1-9]\d{0,14})$`, number, field)
+			n, err := strconv.ParseInt(number, 10, 64)
+			require.NoError(t, err)
+			require.NotContains(t, it.parameters, key, field)
+			it.keys, it.parameters[key] = append(it.keys, key), n
+		}
+		items = append(items, it)
+		if s == "" {
+			return items
+		}
+		next(" \t")
+		take(',')
+		next(" \t")
+	}
+}
+
+func TestFieldsAreStructured(t *testing.T) {
+	random := rand.New(rand.NewPCG(9, 10))
+	name := func(number int) string {
+		text := []byte{byte('0' + number)} // no name stands twice
+		for range random.IntN(8) {
+			text = append(text, byte(' '+random.IntN('~'-' '+1)))
+		}
+		return string(text)
+	}
+	limit := func() tokenbucket.Limit {
+		return tokenbucket.Limit{
+			Capacity:     min(1<<42, math.Exp(random.Float64()*32-2)),
+			RefillPerSec: math.Exp(random.Float64()*1400 - 700), // 1e-304 to 1e304
+		}
+	}
+	for range 5000 {
+		limits := []tokenbucket.Limit{limit(), limit(), limit()}[:1+random.IntN(3)]
+		names := []string{name(0), name(1), name(2)}[:len(limits)]
+		cost := math.Inf(1)
+		for _, l := range limits {
+			cost = min(cost, l.Capacity)
+		}
+		cost *= []float64{0, 0.3, 1, 2}[random.IntN(4)]
+		g := newGateway(t, limits, costing(cost), httplimit.WithPolicyNames(names...))
+		g.get("/")
+		answer := g.get("/")
+		d := g.lastEvent().Decision
+
+		policies := parseItems(t, answer.Header.Get("RateLimit-Policy"))
+		require.Len(t, policies, len(limits))
+		binding := map[string]tokenbucket.Limit{}
+		for i, p := range policies {
+			require.Equal(t, names[i], p.text)
+			require.Equal(t, []string{"q", "w"}, p.keys)
+			require.Equal(t, int64(limits[i].Capacity), p.parameters["q"])
+			binding[p.text] = limits[i]
+		}
+		left := parseItems(t, answer.Header.Get("RateLimit"))
+		require.Len(t, left, 1)
+		require.Equal(t, d.Limit, binding[left[0].text])
+		require.Equal(t, d.Remaining(), left[0].parameters["r"])
+		seconds, ok := d.RetryAfter()
+		switch {
+		case d.OK:
+			require.Equal(t, []string{"r", "t"}, left[0].keys)
+			require.Positive(t, left[0].parameters["t"])
+		case !ok:
+			require.Equal(t, []string{"r"}, left[0].keys)
+			require.NotContains(t, answer.Header, "Retry-After")
+		default:
+			require.Equal(t, []string{"r", "t"}, left[0].keys)
+			require.Equal(t, seconds, left[0].parameters["t"])
+			require.Equal(t, strconv.FormatInt(seconds, 10), answer.Header.Get("Retry-After"))
+		}
+		for _, x := range []string{"X-RateLimit-Limit", "X-RateLimit-Remaining", "X-RateLimit-Reset"} {
+			require.Regexp(t, `^(0|[1-9]\d{0,14})$`, answer.Header.Get(x))
+		}
+	}
+}
+
+func TestAHandlerThatWritesIntoAFieldChangesNoOther(t *testing.T) {
+	handler := newMiddleware(t, httplimit.Shared(tokenbucket.MustNew(tenHalf[0])))(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		for _, values := range w.Header() {
+			values[0] += " or so"
+		}
+	}))
+	for range 2 {
+		w := httptest.NewRecorder()
+		handler.ServeHTTP(w, httptest.NewRequest("GET", "/", nil))
+		require.Equal(t, "10 or so", w.Header().Get("X-RateLimit-Limit"))
+		require.Equal(t, `"default";q=10;w=20 or so`, w.Header().Get("RateLimit-Policy"))
 	}
 }

@@ -88,8 +88,9 @@ func (m *middleware) wrap(next http.Handler) http.Handler {
 // verdict is a decision and where it comes from.
 type verdict struct {
 	Event
-	by    *asked // nil: nobody could decide
-	start int    // where among its limits those start that the decision is of
+	by        *asked // nil: nobody could decide
+	start     int    // where among its limits those start that the decision is of
+	remaining int64  // the largest whole cost that it would admit now
 }
 
 // admit reports whether a request may go on; if not, it is answered.
@@ -115,15 +116,15 @@ func (m *middleware) admit(w http.ResponseWriter, r *http.Request) bool {
 
 func (m *middleware) decide(v *verdict) {
 	for _, a := range m.asked {
-		var err error
-		v.Decision, v.start, err = takeFrom(v.Request.Context(), a.Limiter, v.Key, v.Cost)
+		o, err := takeFrom(v.Request.Context(), a.Limiter, v.Key, v.Cost)
 		if err == nil {
-			v.by, v.Refused = a, !v.Decision.OK
+			v.by, v.Refused = a, !o.decision.OK
+			v.Decision, v.start, v.remaining = o.decision, o.start, o.remaining
 			return
 		}
 		v.Err = errors.Join(v.Err, err)
 	}
-	v.Decision, v.Refused = tokenbucket.Decision{}, m.closed
+	v.Refused = m.closed
 }
 
 func (m *middleware) answerUndecided(w http.ResponseWriter) {
@@ -156,7 +157,7 @@ func detail(v *verdict) string {
 	if !ok {
 		return fmt.Sprintf("This request costs %v tokens and can never be admitted: ask for less.", v.Cost)
 	}
-	return fmt.Sprintf("This request costs %v tokens and %d are left: retry in %d s.", v.Cost, v.Decision.Remaining(), max(1, seconds))
+	return fmt.Sprintf("This request costs %v tokens and %d are left: retry in %d s.", v.Cost, v.remaining, max(1, seconds))
 }
 
 // violated names the limit that refused.
@@ -181,6 +182,7 @@ type problem struct {
 func answer(w http.ResponseWriter, p problem) {
 	body, _ := json.Marshal(p) // strings and a number are never refused
 	h := w.Header()
+	h.Del("Content-Length") // of an outer layer: not this body's
 	h.Set("Content-Type", "application/problem+json")
 	h.Set("Cache-Control", "no-store")
 	w.WriteHeader(p.Status)

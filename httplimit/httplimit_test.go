@@ -14,7 +14,9 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -490,4 +492,99 @@ func TestDecisionsThatMakeNoSense(t *testing.T) {
 			}
 		}
 	}
+}
+
+func TestLaterCostOptionOverridesEvenWithoutPrices(t *testing.T) {
+	g := newGateway(t, tenHalf, costing(3), httplimit.WithCosts(nil))
+	g.get("/")
+	require.Equal(t, 1.0, g.lastEvent().Cost)
+}
+
+func TestLengthOfAnOuterLayerIsNotTheRefusals(t *testing.T) {
+	handler := newMiddleware(t, fixed{})(http.NotFoundHandler())
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Length", "3")
+		handler.ServeHTTP(w, r)
+	}))
+	defer server.Close()
+	answer, err := server.Client().Get(server.URL)
+	require.NoError(t, err)
+	defer answer.Body.Close()
+	require.Equal(t, 429.0, body(t, answer)["status"])
+}
+
+// The request is the handler's: to find its price changes nothing of it.
+func TestRequestIsLeftAlone(t *testing.T) {
+	g := newGateway(t, tenHalf, prices, httplimit.TrustedProxies(netip.MustParsePrefix("192.0.2.0/24")))
+	request := httptest.NewRequest("GET", "/users/7", nil)
+	request.Header.Set("X-Forwarded-For", "203.0.113.7")
+	before := request.Clone(request.Context())
+	g.handler.ServeHTTP(httptest.NewRecorder(), request)
+	require.Same(t, request, g.lastEvent().Request)
+	require.Empty(t, request.Pattern)
+	require.Empty(t, request.PathValue("id"))
+	require.Equal(t, before.Header, request.Header)
+	require.Equal(t, before.URL, request.URL)
+	require.Equal(t, before.RemoteAddr, request.RemoteAddr)
+}
+
+// Panics are for whoever is outside: nothing stays locked, and others are served.
+func TestPanicsPassThrough(t *testing.T) {
+	for name, opt := range map[string]httplimit.Option{
+		"key":      httplimit.WithKey(func(r *http.Request) string { return panicOnce(r, "key") }),
+		"cost":     httplimit.WithCost(func(r *http.Request) float64 { return float64(len(panicOnce(r, "cost"))) }),
+		"observer": httplimit.WithObserver(func(e httplimit.Event) { panicOnce(e.Request, "observer") }),
+		"refusal": httplimit.WithRefusal(func(w http.ResponseWriter, r *http.Request, _ tokenbucket.Decision) {
+			panicOnce(r, "refusal")
+			w.WriteHeader(429)
+		}),
+		"handler": httplimit.WithKey(nil),
+	} {
+		buckets, err := keyed.New[string](tokenbucket.Limit{Capacity: 1, RefillPerSec: 1e-6})
+		require.NoError(t, err)
+		handler := newMiddleware(t, httplimit.PerKey(buckets), opt)(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+			panicOnce(r, "handler")
+		}))
+		serve := func(where string) int {
+			r, w := httptest.NewRequest("GET", "/", nil), httptest.NewRecorder()
+			r.Header.Set("X-Panic", where)
+			handler.ServeHTTP(w, r)
+			return w.Code
+		}
+		if name == "refusal" {
+			require.Equal(t, 200, serve(""))
+		}
+		require.PanicsWithValue(t, name, func() { serve(name) })
+		require.Contains(t, []int{200, 429}, serve(""), name)
+		require.Equal(t, 429, serve(""), name)
+	}
+}
+
+// panicOnce panics where the request says so.
+func panicOnce(r *http.Request, where string) string {
+	if r.Header.Get("X-Panic") == where {
+		panic(where)
+	}
+	return "1"
+}
+
+func TestSlowObserverHoldsUpNobodyElse(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		bucket := tokenbucket.MustNew(tenHalf[0])
+		observe := func(e httplimit.Event) {
+			if e.Request.URL.Path == "/slow" {
+				time.Sleep(time.Hour)
+			}
+		}
+		handler := newMiddleware(t, httplimit.Shared(bucket), httplimit.WithObserver(observe))(http.NotFoundHandler())
+		var group sync.WaitGroup
+		group.Go(func() { handler.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest("GET", "/slow", nil)) })
+		synctest.Wait()
+		start := time.Now()
+		w := httptest.NewRecorder()
+		handler.ServeHTTP(w, httptest.NewRequest("GET", "/", nil))
+		require.Equal(t, "8", w.Header().Get("X-RateLimit-Remaining"))
+		require.Zero(t, time.Since(start))
+		group.Wait()
+	})
 }

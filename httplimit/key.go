@@ -125,6 +125,9 @@ func foldPrefix(p netip.Prefix) netip.Prefix {
 	return p
 }
 
+// maxKeyLen bounds what a key of a header field makes the buckets remember, in bytes.
+const maxKeyLen = 64
+
 // keyHeader is a header field whose value is a key.
 type keyHeader struct {
 	name   string // canonical
@@ -135,8 +138,14 @@ type keyHeader struct {
 // is part of the key, so that no value can pass for an address.
 func (k keyHeader) key(r *http.Request) string {
 	value := r.Header.Get(k.name)
+	if k.name == "Host" { // which net/http takes out of the header
+		value = strings.ToLower(r.Host)
+	}
 	if k.secret {
 		value = digest(credentials(k.name, value))
+	}
+	if len(value) > maxKeyLen {
+		value = digest(value)
 	}
 	if value == "" {
 		return ""
@@ -162,4 +171,11 @@ func digest(secret string) string {
 	}
 	sum := sha256.Sum256([]byte(secret))
 	return hex.EncodeToString(sum[:16])
+}
+
+// isToken reports whether s may be the name of a header field (RFC 9110, section 5.6.2).
+func isToken(s string) bool {
+	return s != "" && !strings.ContainsFunc(s, func(c rune) bool {
+		return c <= ' ' || c > '~' || strings.ContainsRune(`"(),/:;<=>?@[\]{}`, c)
+	})
 }

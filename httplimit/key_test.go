@@ -244,3 +244,30 @@ func FuzzForwardedFor(f *testing.F) {
 		require.Equal(t, counted(client), trusting(with...))
 	})
 }
+
+func TestKeyHeadersThatNobodySendsAreStartUpErrors(t *testing.T) {
+	limiter := httplimit.Shared(tokenbucket.MustNew(tenHalf[0]))
+	for _, name := range []string{"", "X Tenant", "X-Tenant:", "X-Tenänt", "a\n", "(a)", "\x7f"} {
+		_, err := httplimit.New(limiter, httplimit.WithKeyHeader("X-Team", name))
+		require.ErrorIs(t, err, tokenbucket.ErrInvalidOption, "%q", name)
+		_, err = httplimit.New(limiter, httplimit.WithAPIKey(name))
+		require.ErrorIs(t, err, tokenbucket.ErrInvalidOption, "%q", name)
+	}
+	_, err := httplimit.New(limiter, httplimit.WithKeyHeader("x_tenant!#$%&'*+-.^`|~09AZ"))
+	require.NoError(t, err)
+}
+
+func TestHostCanBeTheKey(t *testing.T) {
+	keyOf := asker(t, httplimit.WithKeyHeader("host"))
+	require.Equal(t, "Host:blue.example.com", keyOf(func(r *http.Request) { r.Host = "Blue.Example.com" }))
+	require.Equal(t, "192.0.2.1", keyOf(func(r *http.Request) { r.Host = "" }))
+}
+
+func TestLongValuesMakeShortKeys(t *testing.T) {
+	keyOf := asker(t, httplimit.WithKeyHeader("X-Tenant"))
+	longest := strings.Repeat("a", 64)
+	require.Equal(t, "X-Tenant:"+longest, keyOf(header("X-Tenant", longest)))
+	a, b := keyOf(header("X-Tenant", strings.Repeat("a", 1<<20))), keyOf(header("X-Tenant", strings.Repeat("a", 1<<20)+"b"))
+	require.Len(t, a, len("X-Tenant:")+32)
+	require.NotEqual(t, a, b)
+}

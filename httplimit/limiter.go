@@ -1,6 +1,7 @@
 package httplimit
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"time"
@@ -77,9 +78,10 @@ func (p perKey) Refund(_ context.Context, key string, cost float64) error {
 // then, for as long as the second takes to answer, other requests for the same key
 // find it gone. If giving back fails, that is an error of Both.
 //
-// A refusal is told as by the one that refused. An admission is told as by the one
-// that would make the same cost wait longer next, or, if they would not differ, by
-// the one that has fewer tokens left.
+// A refusal is told as by the one that refused: the second is not asked about what
+// the first refuses, and may make whoever comes back wait once more. An admission is
+// told as by the one that would make the same cost wait longer next, or, if they would
+// not differ, by the one that has less left. What remains is what both would admit.
 func Both(first Refunder, second Limiter) Limiter {
 	if first == nil || second == nil {
 		return nil // and New says so
@@ -93,45 +95,68 @@ type both struct {
 }
 
 func (b both) Take(ctx context.Context, key string, cost float64) (tokenbucket.Decision, error) {
-	d, _, err := b.take(ctx, key, cost)
-	return d, err
+	o, err := b.take(ctx, key, cost)
+	return o.decision, err
 }
 
-// take also returns where among Limits those of the limiter start that the
-// decision is of: two limiters may have equal ones.
-func (b both) take(ctx context.Context, key string, cost float64) (d tokenbucket.Decision, start int, err error) {
-	own, start, err := takeFrom(ctx, b.first, key, cost)
-	if err != nil || !own.OK {
-		return own, start, err
+// outcome is a decision and what it does not tell itself if two limiters decide.
+type outcome struct {
+	decision  tokenbucket.Decision
+	start     int   // where among the limits those start that it is of: two limiters may have equal ones
+	remaining int64 // the largest whole cost that would be admitted now, by both
+}
+
+func (b both) take(ctx context.Context, key string, cost float64) (outcome, error) {
+	own, err := takeFrom(ctx, b.first, key, cost)
+	if err != nil || !own.decision.OK {
+		return own, err
 	}
-	common, commonStart, err := takeFrom(ctx, b.second, key, cost)
-	commonStart += len(limitsOf(b.first))
-	if err != nil || !common.OK {
+	common, err := takeFrom(ctx, b.second, key, cost)
+	common.start += len(limitsOf(b.first))
+	if err != nil || !common.decision.OK {
 		// Given back even if the request has been called off meanwhile.
 		err = errors.Join(err, b.first.Refund(context.WithoutCancel(ctx), key, cost))
-		return common, commonStart, err
+		common.remaining = min(common.remaining, own.remaining+wholeTokens(cost))
+		return common, err
 	}
+	tighter := own
 	if isTighter(common, own, cost) {
-		return common, commonStart, nil
+		tighter = common
 	}
-	return own, start, nil
+	tighter.remaining = min(own.remaining, common.remaining)
+	return tighter, nil
 }
 
-func takeFrom(ctx context.Context, l Limiter, key string, cost float64) (d tokenbucket.Decision, start int, err error) {
+// wholeTokens returns a cost rounded down.
+func wholeTokens(cost float64) int64 {
+	if !(cost > 0) {
+		return 0
+	}
+	return int64(min(cost, maxInteger))
+}
+
+func takeFrom(ctx context.Context, l Limiter, key string, cost float64) (outcome, error) {
 	if b, ok := l.(both); ok {
 		return b.take(ctx, key, cost)
 	}
-	d, err = l.Take(ctx, key, cost)
-	return d, 0, err
+	d, err := l.Take(ctx, key, cost)
+	o := outcome{decision: d, remaining: maxInteger}
+	if isTold(d.Limit) {
+		o.remaining = d.Remaining()
+	}
+	return o, err
 }
 
 // isTighter compares two admissions. One that does not tell its limit is not tighter.
-func isTighter(a, b tokenbucket.Decision, cost float64) bool {
-	if !isTold(a.Limit) || !isTold(b.Limit) {
-		return isTold(a.Limit)
+func isTighter(a, b outcome, cost float64) bool {
+	x, y := a.decision, b.decision
+	if !isTold(x.Limit) || !isTold(y.Limit) {
+		return isTold(x.Limit)
 	}
-	next, other := refillTime(a.Limit, a.Tokens, cost), refillTime(b.Limit, b.Tokens, cost)
-	return next > other || next == other && a.Tokens < b.Tokens
+	return cmp.Or(
+		cmp.Compare(refillTime(y.Limit, y.Tokens, cost), refillTime(x.Limit, x.Tokens, cost)),
+		cmp.Compare(a.remaining, b.remaining),
+		cmp.Compare(x.Tokens, y.Tokens)) < 0
 }
 
 // Limits returns the limits of both, in order.

@@ -3,7 +3,10 @@ package httplimit_test
 import (
 	"context"
 	"errors"
+	"math"
+	"math/rand/v2"
 	"net/http"
+	"strconv"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -203,4 +206,69 @@ func TestZeroBucketRefusesAndTellsNothing(t *testing.T) {
 	require.Equal(t, 429, refused.StatusCode)
 	requireFields(t, map[string]string{"Cache-Control": "no-store"}, refused)
 	require.Equal(t, 200, g.get("/free").StatusCode)
+}
+
+// admits reports whether a limiter would admit a cost now, taking nothing for good.
+func admits(t *testing.T, l httplimit.Refunder, key string, cost float64) bool {
+	t.Helper()
+	d, err := l.Take(context.Background(), key, cost)
+	require.NoError(t, err)
+	if d.OK {
+		require.NoError(t, l.Refund(context.Background(), key, cost))
+	}
+	return d.OK
+}
+
+func TestBothTellsWhatBothWouldAdmit(t *testing.T) {
+	random := rand.New(rand.NewPCG(5, 6))
+	limit := func() tokenbucket.Limit {
+		return tokenbucket.Limit{Capacity: float64(5 + random.IntN(20)), RefillPerSec: math.Exp(random.Float64()*8 - 4)}
+	}
+	const peer = "192.0.2.1"
+	for range 5000 {
+		h := newHouse(t, limit(), limit())
+		own, everyone := httplimit.PerKey(h.own), httplimit.Shared(h.everyone)
+		require.NoError(t, h.own.Charge(peer, float64(random.IntN(10))))
+		require.NoError(t, h.everyone.Charge(float64(random.IntN(10))))
+		g := newGatewayOf(t, h.both, costing(float64(random.IntN(6))))
+		answer := g.get("/", from(peer+":1"))
+		remaining, err := strconv.ParseFloat(answer.Header.Get("X-RateLimit-Remaining"), 64)
+		require.NoError(t, err)
+		if !g.lastEvent().Refused || g.lastEvent().Decision.Limit == h.everyone.Limits()[0] { // or the second has not been asked
+			require.True(t, admits(t, own, peer, remaining) && admits(t, everyone, peer, remaining), answer.Header)
+			require.False(t, admits(t, own, peer, remaining+1) && admits(t, everyone, peer, remaining+1), answer.Header)
+		}
+	}
+}
+
+func TestBothHoldsAFreeRequestToThePause(t *testing.T) {
+	h := newHouse(t, tokenbucket.Limit{Capacity: 10, RefillPerSec: 0.5}, tokenbucket.Limit{Capacity: 5, RefillPerSec: 0.5})
+	h.own.Pause("192.0.2.1", 7*sec)
+	require.NoError(t, h.own.Refund("192.0.2.1", 10)) // kept for afterwards
+	answer := newGatewayOf(t, h.both, costing(0)).get("/")
+	require.Equal(t, `"default";r=0;t=7`, answer.Header.Get("RateLimit"))
+}
+
+func TestBothTakesNothingForBadCosts(t *testing.T) {
+	for _, cost := range []float64{-1, math.NaN(), math.Inf(1), math.Inf(-1), 11, 3.5} {
+		h := newHouse(t, tenHalf[0], tokenbucket.Limit{Capacity: 3, RefillPerSec: 1})
+		answer := newGatewayOf(t, h.both, costing(cost)).get("/")
+		require.Equal(t, 429, answer.StatusCode)
+		require.Empty(t, answer.Header.Get("Retry-After"))
+		require.NotContains(t, answer.Header.Get("RateLimit"), "t=")
+		require.Equal(t, 10.0, h.own.Tokens("192.0.2.1"))
+		require.Equal(t, 3.0, h.everyone.Tokens())
+	}
+}
+
+// indulgent admits whatever it is asked for.
+type indulgent struct{ mute }
+
+func TestBothBehindALimiterThatAdmitsEverything(t *testing.T) {
+	h := newHouse(t, tenHalf[0], tenHalf[0])
+	for _, cost := range []float64{-1, math.NaN(), math.Inf(1), math.Inf(-1), 1e300} {
+		first := indulgent{mute{fixed{OK: true, Tokens: 3, Limit: tenHalf[0]}}}
+		answer := newGatewayOf(t, httplimit.Both(first, httplimit.Shared(h.everyone)), costing(cost)).get("/")
+		require.Regexp(t, `^\d+$`, answer.Header.Get("X-RateLimit-Remaining"), cost)
+	}
 }

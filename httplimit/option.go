@@ -34,7 +34,7 @@ type config struct {
 func newConfig(limiter Limiter, opts []Option) (*config, error) {
 	c := &config{
 		addresses:  addresses{ipv6Bits: 64},
-		cost:       func(*http.Request) float64 { return 1 },
+		cost:       costOne,
 		names:      []string{"default"},
 		xRateLimit: true,
 		rateLimit:  true,
@@ -51,6 +51,8 @@ func newConfig(limiter Limiter, opts []Option) (*config, error) {
 	}
 	return c, c.settleCosts()
 }
+
+func costOne(*http.Request) float64 { return 1 }
 
 func invalid(format string, args ...any) error {
 	return fmt.Errorf("%w: "+format, append([]any{tokenbucket.ErrInvalidOption}, args...)...)
@@ -70,6 +72,11 @@ func (c *config) validate() error {
 	for i, p := range c.addresses.trusted {
 		if !p.IsValid() {
 			return invalid("TrustedProxies: prefix %d is not valid: pass what netip.ParsePrefix returned without an error", i)
+		}
+	}
+	for _, h := range c.keyHeaders {
+		if !isToken(h.name) {
+			return invalid("a key header named %q: name a header field, by letters, digits and -", h.name)
 		}
 	}
 	return c.validateNames()
@@ -129,6 +136,7 @@ func WithKey(key func(*http.Request) string) Option {
 // of those named here and by WithAPIKey, in order, the first that a request has
 // and that is not empty. A request without any counts by its address.
 //
+// A value of more than 64 bytes counts by its SHA-256, so that no key is longer.
 // Whoever may send any value may have any number of full buckets: let who checks
 // the value come before this, or bound the keys. By default, no field counts.
 func WithKeyHeader(names ...string) Option {
@@ -179,7 +187,7 @@ func WithIPv6Prefix(bits int) Option {
 // would not take and for a price that is negative, NaN or above a capacity. It
 // overrides WithCost before it. By default, every request costs 1.
 func WithCosts(costs tokenbucket.Costs) Option {
-	return func(c *config) { c.costs = costs }
+	return func(c *config) { c.cost, c.costs = costOne, costs }
 }
 
 // WithCost sets what a request costs, in tokens, by a function, which is called by
@@ -192,7 +200,7 @@ func WithCost(cost func(*http.Request) float64) Option {
 
 // WithPolicyNames names the limits in RateLimit and RateLimit-Policy, in the order of
 // the limiter's Limits, in printable ASCII. Limits beyond the last name are called
-// by it with "-2", "-3" and so on. By default, they are "default", "default-2", ...
+// by it with "-2", "-3" and so on, leaving out what is named. By default, they are "default", "default-2", ...
 func WithPolicyNames(names ...string) Option {
 	return func(c *config) { c.names = slices.Clone(names) }
 }

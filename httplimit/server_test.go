@@ -1,11 +1,14 @@
 package httplimit_test
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/netip"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"sync"
@@ -188,4 +191,25 @@ func TestManyAtOnce(t *testing.T) {
 	}
 	group.Wait()
 	require.Equal(t, map[int]int{200: 50, 429: 50}, statuses)
+}
+
+func TestUnixSocket(t *testing.T) {
+	listener, err := net.Listen("unix", filepath.Join(t.TempDir(), "socket"))
+	require.NoError(t, err)
+	g := newGateway(t, []tokenbucket.Limit{{Capacity: 1, RefillPerSec: 1}}, httplimit.TrustedProxies(netip.MustParsePrefix("::/0"), netip.MustParsePrefix("0.0.0.0/0")))
+	server := &httptest.Server{Listener: listener, Config: &http.Server{Handler: g.handler}}
+	server.Start()
+	defer server.Close()
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, "unix", listener.Addr().String())
+	}}}
+	for i, status := range []int{200, 429} {
+		request, err := http.NewRequest("GET", "http://gateway/", nil)
+		require.NoError(t, err)
+		request.Header.Set("X-Forwarded-For", fmt.Sprint("203.0.113.", i))
+		answer, err := client.Do(request)
+		require.NoError(t, err)
+		answer.Body.Close()
+		require.Equal(t, status, answer.StatusCode, "all share one bucket: none is free")
+	}
 }
