@@ -13,14 +13,15 @@
 --   ARGV[4]  capacity; ARGV[5] refill; and so on for each limit
 --   and last, for a lease, further tokens to take: as many whole ones of them as are there
 --
--- The answer is 1 or 0 for admitted or not, after 1 a + and the further tokens that were
--- taken if any, the time in seconds and microseconds, and the value before, from which the caller tells level and wait. A refusal writes
--- nothing. A key is dropped after the last millisecond of its time to live, so the
+-- The answer is 1 or 0 for admitted or not, after 1 a + and the further tokens that
+-- were taken if any, the time in seconds and microseconds, and the value before, from
+-- which the caller tells level and wait. A refusal writes nothing. A key is dropped after the last millisecond of its time to live, so the
 -- bucket has had time to fill if that is rounded up; clients count in nanoseconds, so it
 -- is 285 years at most.
 --
 -- Numbers cost more to read and to write than to calculate with, so whatever is
--- there as text stays text.
+-- there as text stays text. Whole ones are written by %.0f: %d has 32 bits on some
+-- machines.
 
 local key, policy, cost, patience = KEYS[1], ARGV[1], ARGV[2] + 0, ARGV[3] * 1000
 local clock = redis.call('TIME')
@@ -29,11 +30,31 @@ local now = seconds * 1000000 + micros
 local value = redis.call('GET', key)
 local at -- where in the value the next ledger begins
 
+-- ledger reads the balance from there on, nil if there is none, the anchor as text, and
+-- where the next ledger begins.
+local function ledger(from)
+  local balance, anchor, after = string.match(value, '^ (%-?%d[%d.e+-]*) (%d+)()', from)
+  return balance and balance + 0, anchor, after
+end
+
+-- write keeps a value until the bucket is full, in so many seconds. It returns nil, or
+-- SET's error in the server's own words: before Redis 7 the script's place comes
+-- before them, and no client knows a READONLY again that does not come first.
+local function write(text, filling)
+  local ttl = math.min(math.max(math.ceil(filling * 1000), 1), 9e12)
+  local failure = redis.pcall('SET', key, text, 'PX', string.format('%.0f', ttl)).err
+  return failure and redis.error_reply((string.gsub(failure, '^@user_script: *%d+: %-', '')))
+end
+
+local function notBucket()
+  return redis.error_reply('NOTBUCKET the value is not a bucket')
+end
+
 if value then
   local s, m
   s, m, at = string.match(value, '^tb1:[^ ]+ (%d+) (%d+)()')
   if not at then
-    return redis.error_reply('NOTBUCKET the value is not a bucket')
+    return notBucket()
   end
   local latest = s * 1000000 + m
   if latest > now or string.sub(value, 1, #policy) ~= policy then
@@ -44,20 +65,24 @@ if value then
     for i = 4, #ARGV - 1, 2 do
       local level = ARGV[i] + 0
       local capacity, refill, balance, anchor
-      if limit then
-        capacity, refill, limit = string.match(value, '^:([^: ]+):([^: ]+)()', limit)
-      end
-      if limit then
-        balance, anchor, at = string.match(value, '^ ([^ ]+) ([^ ]+)()', at)
+      if limit and string.sub(value, limit, limit) == ':' then
+        capacity, refill, limit = string.match(value, '^:(%d[%d.e+-]*):(%d[%d.e+-]*)()', limit)
+        balance, anchor, at = ledger(at)
+        if not (limit and balance) then
+          return notBucket()
+        end
         level = math.min(level, capacity + 0, balance + (math.max(now, latest) - anchor) * 1000 * refill / 1e9)
       end
       filling = math.max(filling, (ARGV[i] - level) / ARGV[i + 1])
-      states = states .. string.format(' %.17g %d', level, now)
+      states = states .. string.format(' %.17g %.0f', level, now)
     end
     value = policy .. seconds .. ' ' .. micros
     at = #value + 1
     value = value .. states
-    redis.call('SET', key, value, 'PX', string.format('%d', math.min(math.max(math.ceil(filling * 1000), 1), 9e12)))
+    local failure = write(value, filling)
+    if failure then
+      return failure
+    end
   end
 end
 
@@ -68,14 +93,17 @@ if #ARGV % 2 == 0 then
     local level = ARGV[i] + 0
     if from then
       local balance, anchor
-      balance, anchor, from = string.match(value, '^ ([^ ]+) ([^ ]+)()', from)
+      balance, anchor, from = ledger(from)
+      if not balance then
+        return notBucket()
+      end
       level = math.min(level, balance + (now - anchor) * 1000 * ARGV[i + 1] / 1e9)
     end
     least = math.min(least, level)
   end
   local further = math.floor(least - cost)
   if further > 0 then
-    cost, admitted = cost + further, string.format('1+%d ', further)
+    cost, admitted = cost + further, string.format('1+%.0f ', further)
   end
 end
 
@@ -84,8 +112,10 @@ for i = 4, #ARGV - 1, 2 do
   local capacity, refill = ARGV[i] + 0, ARGV[i + 1] + 0
   local balance, anchor = capacity, now
   if at then
-    balance, anchor, at = string.match(value, '^ ([^ ]+) ([^ ]+)()', at)
-    balance = balance + 0
+    balance, anchor, at = ledger(at)
+    if not balance then
+      return notBucket()
+    end
   end
   local elapsed = (now - anchor) * 1000
 
@@ -98,25 +128,29 @@ for i = 4, #ARGV - 1, 2 do
   -- Limit.spend and Limit.refund
   local level = balance + elapsed * refill / 1e9
   if level >= capacity then
-    balance, anchor, level = capacity, string.format('%d', now), capacity
+    balance, anchor, level = capacity, string.format('%.0f', now), capacity
   elseif elapsed > 2 ^ 46 or (balance < -1024 * capacity and level > balance / 2) then
-    balance, anchor = level, string.format('%d', now)
+    balance, anchor = level, string.format('%.0f', now)
   end
   balance, level = balance - cost, level - cost
   if level >= capacity then
-    balance, anchor, level = capacity, string.format('%d', now), capacity
+    balance, anchor, level = capacity, string.format('%.0f', now), capacity
   end
 
   if (capacity - level) / refill > filling then
     filling = (capacity - level) / refill
   end
-  local number = (balance % 1 == 0 and balance > -2 ^ 53) and '%d' or '%.17g'
+  local number = (balance % 1 == 0 and balance > -2 ^ 53) and '%.0f' or '%.17g'
   states = states .. ' ' .. string.format(number, balance) .. ' ' .. anchor
 end
 
-if filling > 0 then
-  local ttl = math.min(math.ceil(filling * 1000), 9e12)
-  redis.call('SET', key, policy .. seconds .. ' ' .. micros .. states, 'PX', string.format('%d', ttl))
+if at and at <= #value then
+  return notBucket()
+elseif filling > 0 then
+  local failure = write(policy .. seconds .. ' ' .. micros .. states, filling)
+  if failure then
+    return failure
+  end
 elseif value then
   redis.call('DEL', key)
 end

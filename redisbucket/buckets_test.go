@@ -3,7 +3,9 @@ package redisbucket_test
 import (
 	"context"
 	"fmt"
+	"maps"
 	"math"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -202,11 +204,19 @@ func TestForeignKeyIsNamed(t *testing.T) {
 	b := newBuckets(t, s.client, []tokenbucket.Limit{limit(1, 1)}, redisbucket.WithFallback(local(t)))
 	_, err := s.Lpush("tokenbucket:list", "x")
 	require.NoError(t, err)
-	require.NoError(t, s.Set("tokenbucket:text", "hello"))
-	require.NoError(t, s.Set("tokenbucket:empty", ""))
-	for _, name := range []string{"list", "text", "empty"} {
+	values := map[string]string{
+		"text": "hello", "empty": "", "cut off": "tb1:1:1 1800000000 0", "half a ledger": "tb1:1:1 1700000000 0 1",
+		"no number": "tb1:1:1 1700000000 0 nan 1700000000000000", "infinite": "tb1:1:1 1800000000 0 inf 1800000000000000",
+		"no time": "tb1:1:1 1800000000 0 1 -1", "another version": "tb2:1:1 1800000000 0 1 1800000000000000",
+		"no limits": "tb1:x:y 1800000000 0 1 1800000000000000", "others, cut off": "tb1:2:2 1800000000 0",
+		"one ledger more": "tb1:1:1 1700000000 0 1 1700000000000000 1 1700000000000000", "others, no number": "tb1:2:2 1800000000 0 -nan 1800000000000000",
+	}
+	for name, value := range values {
+		require.NoError(t, s.Set("tokenbucket:"+name, value))
+	}
+	for _, name := range append(slices.Collect(maps.Keys(values)), "list") {
 		_, err := b.Take(background, name, 1)
-		require.ErrorIs(t, err, redisbucket.ErrForeignKey)
+		require.ErrorIs(t, err, redisbucket.ErrForeignKey, name)
 		require.ErrorContains(t, err, fmt.Sprintf("%q", "tokenbucket:"+name))
 		require.ErrorContains(t, err, s.Addr())
 		_, _, err = b.TryAcquire(background, name, 1)
@@ -214,7 +224,11 @@ func TestForeignKeyIsNamed(t *testing.T) {
 		require.ErrorIs(t, b.Wait(background, name, 1), redisbucket.ErrForeignKey)
 		require.ErrorIs(t, b.Refund(background, name, 1), redisbucket.ErrForeignKey)
 		require.ErrorIs(t, b.Forget(background, name), redisbucket.ErrForeignKey)
-		require.True(t, s.Exists("tokenbucket:"+name), "it is somebody's")
+		if name != "list" {
+			value, err := s.Get("tokenbucket:" + name)
+			require.NoError(t, err)
+			require.Equal(t, values[name], value, "it is somebody's")
+		}
 	}
 }
 

@@ -15,7 +15,7 @@ import (
 type circuits struct {
 	pause   time.Duration
 	timeout time.Duration // that a probe may take
-	open  atomic.Int64 // how many servers have failed: while none has, nothing is locked
+	open    atomic.Int64  // how many servers have failed: while none has, nothing is locked
 
 	mu     sync.Mutex
 	failed map[string]*circuit // by server

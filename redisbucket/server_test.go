@@ -228,6 +228,9 @@ func TestWhatARealServerRefuses(t *testing.T) {
 		require.ErrorContains(t, err, "READONLY")
 		require.ErrorContains(t, err, "connect to the master")
 		require.ErrorContains(t, err, r.Server.Addr)
+		var answered redis.Error
+		require.ErrorAs(t, err, &answered)
+		require.True(t, redis.HasErrorPrefix(answered, "READONLY"), "go-redis has to know it, to connect anew: %v", answered)
 		require.NoError(t, r.Do(background, "REPLICAOF", "NO", "ONE").Err())
 		require.NoError(t, take(b, "key"), "the next call works")
 	})
@@ -281,8 +284,7 @@ func meet(t *testing.T, servers []*redistest.Server) *redis.ClusterClient {
 		begin, end := i*16384/len(servers), (i+1)*16384/len(servers)-1
 		require.NoError(t, client.ClusterAddSlotsRange(background, begin, end).Err())
 		host, port, _ := strings.Cut(servers[0].Addr, ":")
-		bus := newClient(t, servers[0].Addr).ConfigGet(background, "cluster-port").Val()["cluster-port"]
-		require.NoError(t, client.Do(background, "CLUSTER", "MEET", host, port, bus).Err())
+		require.NoError(t, client.ClusterMeet(background, host, port).Err())
 	}
 	for _, s := range servers {
 		client := newClient(t, s.Addr)
@@ -340,7 +342,7 @@ func TestCluster(t *testing.T) { // limiters#48
 func TestSentinelFailover(t *testing.T) {
 	master := redistest.Start(t)
 	host, port, _ := strings.Cut(master.Addr, ":")
-	replica := redistest.Start(t, "--replicaof", host+" "+port)
+	replica := redistest.Start(t, "--replicaof", host, port)
 	require.Eventually(t, func() bool {
 		return strings.Contains(newClient(t, replica.Addr).Info(background, "replication").Val(), "master_link_status:up")
 	}, 30*sec, 50*ms)

@@ -8,7 +8,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strconv"
 	"syscall"
 	"testing"
 	"time"
@@ -31,7 +30,12 @@ type Server struct {
 // TOKENBUCKET_REQUIRE_REDIS is set.
 func Start(t testing.TB, args ...string) *Server {
 	t.Helper()
-	s := &Server{Addr: freeAddr(t), t: t, args: args}
+	return startAt(t, freeAddr(t), args...)
+}
+
+func startAt(t testing.TB, addr string, args ...string) *Server {
+	t.Helper()
+	s := &Server{Addr: addr, t: t, args: args}
 	s.start()
 	t.Cleanup(s.Kill)
 	return s
@@ -106,10 +110,26 @@ func Cluster(t testing.TB, n int) []*Server {
 	servers := make([]*Server, n)
 	for i := range servers {
 		config := filepath.Join(t.TempDir(), "nodes.conf")
-		servers[i] = Start(t, "--cluster-enabled", "yes", "--cluster-config-file", config,
-			"--cluster-port", strconv.Itoa(freePort(t)), "--cluster-node-timeout", "2000")
+		servers[i] = startAt(t, clusterAddr(t), "--cluster-enabled", "yes", "--cluster-config-file", config,
+			"--cluster-node-timeout", "2000")
 	}
 	return servers
+}
+
+// clusterAddr returns an address whose port leaves room for the one that nodes speak
+// to each other on, which is 10000 higher: Redis 7 was the first to let one choose.
+func clusterAddr(t testing.TB) string {
+	t.Helper()
+	for range 1000 {
+		port := freePort(t)
+		bus := fmt.Sprintf("127.0.0.1:%d", port+10_000)
+		if listener, err := net.Listen("tcp", bus); err == nil {
+			_ = listener.Close()
+			return fmt.Sprintf("127.0.0.1:%d", port)
+		}
+	}
+	t.Fatal("no two free ports, the second 10000 higher")
+	return ""
 }
 
 func freeAddr(t testing.TB) string { return fmt.Sprintf("127.0.0.1:%d", freePort(t)) }
