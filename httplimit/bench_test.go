@@ -20,7 +20,8 @@ type contender struct {
 }
 
 // contenders returns the bare handler first. Nothing is refused, the client is known,
-// and all fields are on.
+// and all fields are on. What httplimit costs over the fields is its own; what those
+// cost over the bare handler is the writer's, whoever sets them.
 func contenders(t testing.TB) []contender {
 	t.Helper()
 	limit, cost := tokenbucket.Limit{Capacity: 1000, RefillPerSec: 0.1}, 1e-6
@@ -30,6 +31,7 @@ func contenders(t testing.TB) []contender {
 	return []contender{
 		{"bare", bare},
 		{"idiom", idiom(tokenbucket.MustNew(limit), cost, bare)},
+		{"fields", fiveFields(bare)},
 		{"httplimit", newMiddleware(t, httplimit.PerKey(clients), costing(cost))(bare)},
 	}
 }
@@ -43,6 +45,20 @@ func idiom(bucket *tokenbucket.Bucket, cost float64, next http.Handler) http.Han
 			http.Error(w, "too many requests", http.StatusTooManyRequests)
 			return
 		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+// fiveFields sets as many fields as the middleware, from constants: no limiter.
+func fiveFields(next http.Handler) http.Handler {
+	values := [...]string{"1000", "999", "1", `"default";r=999;t=9990`, `"default";q=1000;w=10000`}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		h := w.Header()
+		h["X-Ratelimit-Limit"] = values[0:1:1]
+		h["X-Ratelimit-Remaining"] = values[1:2:2]
+		h["X-Ratelimit-Reset"] = values[2:3:3]
+		h["Ratelimit"] = values[3:4:4]
+		h["Ratelimit-Policy"] = values[4:5:5]
 		next.ServeHTTP(w, r)
 	})
 }
@@ -69,7 +85,8 @@ func BenchmarkMiddleware(b *testing.B) {
 }
 
 // BenchmarkMiddlewareRecorded is the same with a new httptest.ResponseRecorder each
-// time, which makes room for the fields and then copies them.
+// time: it makes room for the fields, and copies them when the status is written. That
+// takes three of the five allocations over the bare handler, and most of the time.
 func BenchmarkMiddlewareRecorded(b *testing.B) {
 	for _, c := range contenders(b) {
 		b.Run(c.name, func(b *testing.B) {
@@ -88,5 +105,5 @@ func TestAllocations(t *testing.T) {
 		return testing.AllocsPerRun(1000, func() { handler.ServeHTTP(httptest.NewRecorder(), r) })
 	}
 	all := contenders(t)
-	require.LessOrEqual(t, allocations(all[2].handler)-allocations(all[0].handler), 5.0)
+	require.LessOrEqual(t, allocations(all[3].handler)-allocations(all[0].handler), 5.0)
 }

@@ -31,7 +31,7 @@ const maxInteger = 999_999_999_999_999
 // setFields sets the header fields of a decision. All figures are cut from one text,
 // and all values stand in one array: two allocations, whatever the fields.
 func (m *middleware) setFields(h http.Header, v *verdict) {
-	d := &v.Decision
+	d := &v.decision
 	if !isTold(d.Limit) {
 		m.setRetryAfter(h, v)
 		return
@@ -63,10 +63,10 @@ func (m *middleware) setFields(h http.Header, v *verdict) {
 }
 
 func (m *middleware) setRetryAfter(h http.Header, v *verdict) {
-	if !v.Refused || m.reportOnly {
+	if !v.refused || m.reportOnly {
 		return
 	}
-	if seconds, ok := v.Decision.RetryAfter(); ok {
+	if seconds, ok := v.decision.RetryAfter(); ok {
 		h[retryAfter] = []string{strconv.FormatInt(max(1, seconds), 10)}
 	}
 }

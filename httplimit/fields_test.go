@@ -337,6 +337,20 @@ func TestWhatIsLeftIsThereForTheNextSeconds(t *testing.T) {
 	}
 }
 
+func TestNothingLeftOfALimitThatDoesNotBind(t *testing.T) {
+	fast := tokenbucket.Limit{Capacity: 10, RefillPerSec: 1}
+	for short, want := range map[tokenbucket.Limit]string{
+		{Capacity: 5, RefillPerSec: 0.01}:   `"default";r=0;t=100`,
+		{Capacity: 0.5, RefillPerSec: 0.01}: `"default";r=0;t=50`, // there will never be one token: until it is full
+	} {
+		cost := short.Capacity
+		g := newGateway(t, []tokenbucket.Limit{fast, short, fast}, httplimit.WithCost(func(*http.Request) float64 { return cost }))
+		require.Equal(t, 200, g.get("/").StatusCode)
+		cost = 0 // so none waits, and the first is told
+		require.Equal(t, want, g.get("/").Header.Get("RateLimit"))
+	}
+}
+
 // Structured fields.
 
 // item is an Item of a List of Strings whose parameters are Integers.

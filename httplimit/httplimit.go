@@ -85,26 +85,29 @@ func (m *middleware) wrap(next http.Handler) http.Handler {
 	})
 }
 
-// verdict is a decision and where it comes from.
+// verdict is what is decided about a request, and where that comes from.
 type verdict struct {
-	Event
-	by        *asked // nil: nobody could decide
-	start     int    // where among its limits those start that the decision is of
-	remaining int64  // the largest whole cost that it would admit now
+	request *http.Request
+	key     string
+	cost    float64 // tokens
+	outcome         // zero if nobody could decide
+	refused bool
+	err     error  // of those who could not decide
+	by      *asked // nil: nobody could
 }
 
 // admit reports whether a request may go on; if not, it is answered.
 func (m *middleware) admit(w http.ResponseWriter, r *http.Request) bool {
-	v := verdict{Event: Event{Request: r, Key: m.key(r), Cost: m.cost(r)}}
+	v := verdict{request: r, key: m.key(r), cost: m.cost(r)}
 	m.decide(&v)
 	if m.observe != nil {
-		m.observe(v.Event)
+		m.observe(Event{Request: r, Key: v.key, Cost: v.cost, Decision: v.decision, Refused: v.refused, Err: v.err})
 	}
 	if v.by != nil {
 		m.setFields(w.Header(), &v)
 	}
 	switch {
-	case !v.Refused || m.reportOnly:
+	case !v.refused || m.reportOnly:
 		return true
 	case v.by == nil:
 		m.answerUndecided(w)
@@ -116,15 +119,14 @@ func (m *middleware) admit(w http.ResponseWriter, r *http.Request) bool {
 
 func (m *middleware) decide(v *verdict) {
 	for _, a := range m.asked {
-		o, err := takeFrom(v.Request.Context(), a.Limiter, v.Key, v.Cost)
-		if err == nil {
-			v.by, v.Refused = a, !o.decision.OK
-			v.Decision, v.start, v.remaining = o.decision, o.start, o.remaining
+		var err error
+		if v.outcome, err = takeFrom(v.request.Context(), a.Limiter, v.key, v.cost); err == nil {
+			v.by, v.refused = a, !v.decision.OK
 			return
 		}
-		v.Err = errors.Join(v.Err, err)
+		v.err = errors.Join(v.err, err)
 	}
-	v.Refused = m.closed
+	v.outcome, v.refused = outcome{}, m.closed
 }
 
 func (m *middleware) answerUndecided(w http.ResponseWriter) {
@@ -140,7 +142,7 @@ func (m *middleware) answerUndecided(w http.ResponseWriter) {
 
 func (m *middleware) answerRefused(w http.ResponseWriter, v *verdict) {
 	if m.refuse != nil {
-		m.refuse(w, v.Request, v.Decision)
+		m.refuse(w, v.request, v.decision)
 		return
 	}
 	answer(w, problem{
@@ -153,16 +155,16 @@ func (m *middleware) answerRefused(w http.ResponseWriter, v *verdict) {
 }
 
 func detail(v *verdict) string {
-	seconds, ok := v.Decision.RetryAfter()
+	seconds, ok := v.decision.RetryAfter()
 	if !ok {
-		return fmt.Sprintf("This request costs %v tokens and can never be admitted: ask for less.", v.Cost)
+		return fmt.Sprintf("This request costs %v tokens and can never be admitted: ask for less.", v.cost)
 	}
-	return fmt.Sprintf("This request costs %v tokens and %d are left: retry in %d s.", v.Cost, v.remaining, max(1, seconds))
+	return fmt.Sprintf("This request costs %v tokens and %d are left: retry in %d s.", v.cost, v.remaining, max(1, seconds))
 }
 
 // violated names the limit that refused.
 func violated(v *verdict) []string {
-	limit := v.Decision.Limit
+	limit := v.decision.Limit
 	if !isTold(limit) {
 		return []string{}
 	}

@@ -257,10 +257,12 @@ func TestFieldsOfOuterLayersStay(t *testing.T) {
 		w := httptest.NewRecorder()
 		w.Header().Set("Access-Control-Allow-Origin", "*")
 		w.Header().Add("Vary", "Origin")
+		w.Header().Set("Cache-Control", "max-age=60")
 		g.handler.ServeHTTP(w, httptest.NewRequest("GET", "/", nil))
 		require.Equal(t, status, w.Code)
 		require.Equal(t, "*", w.Result().Header.Get("Access-Control-Allow-Origin"))
 		require.Equal(t, "Origin", w.Result().Header.Get("Vary"))
+		require.Equal(t, map[int][]string{200: {"max-age=60"}, 429: {"no-store"}}[status], w.Result().Header.Values("Cache-Control"))
 	}
 }
 

@@ -135,14 +135,14 @@ func wholeTokens(cost float64) int64 {
 	return int64(min(cost, maxInteger))
 }
 
-func takeFrom(ctx context.Context, l Limiter, key string, cost float64) (outcome, error) {
+func takeFrom(ctx context.Context, l Limiter, key string, cost float64) (o outcome, err error) {
 	if b, ok := l.(both); ok {
 		return b.take(ctx, key, cost)
 	}
-	d, err := l.Take(ctx, key, cost)
-	o := outcome{decision: d, remaining: maxInteger}
-	if isTold(d.Limit) {
-		o.remaining = d.Remaining()
+	o.decision, err = l.Take(ctx, key, cost)
+	o.remaining = maxInteger
+	if isTold(o.decision.Limit) {
+		o.remaining = o.decision.Remaining()
 	}
 	return o, err
 }

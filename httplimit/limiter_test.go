@@ -261,6 +261,55 @@ func TestBothTakesNothingForBadCosts(t *testing.T) {
 	}
 }
 
+func TestBothExplainsWhatBothWouldAdmit(t *testing.T) {
+	h := newHouse(t, tokenbucket.Limit{Capacity: 6, RefillPerSec: 1}, tenHalf[0])
+	require.NoError(t, h.own.Charge("192.0.2.1", 3))
+	require.NoError(t, h.everyone.Charge(8))
+	refused := newGatewayOf(t, h.both, costing(3)).get("/")
+	require.Equal(t, "2", refused.Header.Get("X-RateLimit-Remaining"))
+	require.Contains(t, body(t, refused)["detail"], "and 2 are left")
+
+	two := newHouse(t, tokenbucket.Limit{Capacity: 6, RefillPerSec: 1}, tenHalf[0])
+	require.NoError(t, two.own.Charge("192.0.2.1", 2))
+	require.NoError(t, two.everyone.Charge(5)) // 5 for everyone, 4 for this one
+	refused = newGatewayOf(t, httplimit.Both(httplimit.PerKey(two.own), doubling{httplimit.Shared(two.everyone)}), costing(3)).get("/")
+	require.Equal(t, "4", refused.Header.Get("X-RateLimit-Remaining"), "its own has less, and that is after the refund")
+	require.Contains(t, body(t, refused)["detail"], "and 4 are left")
+}
+
+// doubling takes everything twice.
+type doubling struct{ httplimit.Refunder }
+
+func (l doubling) Take(ctx context.Context, key string, cost float64) (tokenbucket.Decision, error) {
+	return l.Refunder.Take(ctx, key, 2*cost)
+}
+
+// told is a limiter that says about its limits whatever it is told to.
+type told struct {
+	fixed
+	limits []tokenbucket.Limit
+}
+
+func (l told) Limits() []tokenbucket.Limit { return l.limits }
+
+func (told) Refund(context.Context, string, float64) error { return nil }
+
+func TestDecisionOfALimitThatIsNotAmongTheLimits(t *testing.T) {
+	decision := fixed{OK: true, Tokens: 3, Limit: tenHalf[0]}
+	other := []tokenbucket.Limit{{Capacity: 7, RefillPerSec: 1}, {Capacity: 8, RefillPerSec: 1}}
+	for name, limiter := range map[string]httplimit.Limiter{
+		"others are told":                 told{decision, other},
+		"others are told, none is":        httplimit.Both(told{fixed{OK: true}, other}, decision),
+		"others are told, these are also": httplimit.Both(told{fixed{OK: true}, other}, told{decision, other}),
+	} {
+		for range 2 {
+			answer := newGatewayOf(t, limiter).get("/")
+			require.Equal(t, `"default";r=3;t=6`, answer.Header.Get("RateLimit"), name)
+			require.Equal(t, `"default";q=10;w=20`, answer.Header.Get("RateLimit-Policy"), name)
+		}
+	}
+}
+
 // indulgent admits whatever it is asked for.
 type indulgent struct{ mute }
 
