@@ -1,88 +1,142 @@
-package benchmarks
+package main
 
 import (
 	"fmt"
 	"math/rand/v2"
+	"runtime"
+	"strings"
 	"sync"
 	"testing"
 
-	"golang.org/x/time/rate"
-
 	"github.com/aa014e13/tokenbucket"
-	"github.com/aa014e13/tokenbucket/keyed"
 )
 
-// idiom is what is written most often: a map of limiters behind a mutex.
-type idiom struct {
-	mu       sync.Mutex
-	limiters map[string]*rate.Limiter
+// slow admits everything for long, and lets no key fill and be forgotten meanwhile.
+var slow = tokenbucket.Limit{Capacity: 1 << 30, RefillPerSec: 0.2}
+
+const (
+	million  = 1_000_000
+	accesses = 1 << 20 // in a sequence of keys, drawn beforehand
+)
+
+// clients are a million keys in no order, out of one string to spare the collector.
+var clients = sync.OnceValue(func() []string {
+	var all strings.Builder
+	ends := make([]int, million)
+	for i := range ends {
+		fmt.Fprintf(&all, "client-%d", i)
+		ends[i] = all.Len()
+	}
+	keys, begin := make([]string, million), 0
+	for i, end := range ends {
+		keys[i] = all.String()[begin:end]
+		begin = end
+	}
+	rand.New(rand.NewPCG(1, 2)).Shuffle(million, func(i, j int) { keys[i], keys[j] = keys[j], keys[i] })
+	return keys
+})
+
+// crowd is how many clients there are, and in what orders they ask.
+type crowd struct {
+	keys   int
+	orders []order
 }
 
-func (m *idiom) allow(key string) bool {
-	m.mu.Lock()
-	l := m.limiters[key]
-	if l == nil {
-		l = rate.NewLimiter(1e-6, 1<<30)
-		m.limiters[key] = l
-	}
-	m.mu.Unlock()
-	return l.Allow()
+type order struct {
+	name string
+	draw func() []string
 }
 
-// accesses is a long sequence of keys, drawn beforehand.
-const accesses = 1 << 20
-
-func draw(n int, zipf bool) []string {
-	random := rand.New(rand.NewPCG(1, 2))
-	pick := func() uint64 { return random.Uint64N(uint64(n)) }
-	if zipf {
-		pick = rand.NewZipf(random, 1.1, 1, uint64(n-1)).Uint64
-	}
-	keys := make([]string, n)
-	for i := range keys {
-		keys[i] = fmt.Sprint("client-", i)
-	}
-	random.Shuffle(n, func(i, j int) { keys[i], keys[j] = keys[j], keys[i] })
-	order := make([]string, accesses)
-	for i := range order {
-		order[i] = keys[pick()]
-	}
-	return order
+var crowds = []crowd{
+	{1, []order{{"hot", uniform(1)}}},
+	{10_000, []order{{"10k", uniform(10_000)}}},
+	{million, []order{{"1M-uniform", uniform(million)}, {"1M-zipf", zipf(million)}}},
 }
 
+func uniform(n int) func() []string {
+	return draw(func(random *rand.Rand) uint64 { return random.Uint64N(uint64(n)) })
+}
+
+func zipf(n int) func() []string {
+	var popular *rand.Zipf
+	return draw(func(random *rand.Rand) uint64 {
+		if popular == nil {
+			popular = rand.NewZipf(random, 1.1, 1, uint64(n-1))
+		}
+		return popular.Uint64()
+	})
+}
+
+// draw draws a sequence of keys when it is first needed.
+func draw(pick func(*rand.Rand) uint64) func() []string {
+	return sync.OnceValue(func() []string {
+		random := rand.New(rand.NewPCG(3, 4))
+		keys := make([]string, accesses)
+		for i := range keys {
+			keys[i] = clients()[pick(random)]
+		}
+		return keys
+	})
+}
+
+// mapLookup is the limit of the machine for whoever keeps keys in a map.
+var mapLookup = perKey{"(map-lookup)", func(testing.TB, tokenbucket.Limit) func(string) bool {
+	m := map[string]*int{}
+	return func(key string) bool {
+		if m[key] == nil { // only before it is measured
+			m[key] = new(int)
+		}
+		return true
+	}
+}}
+
+// BenchmarkKeyed is one limiter for each key, all keys known beforehand, and what a
+// million of them take in memory besides the keys themselves.
 func BenchmarkKeyed(b *testing.B) {
-	for _, load := range []struct {
-		name string
-		n    int
-		zipf bool
-	}{{"hot", 1, false}, {"10k-uniform", 10_000, false}, {"1M-uniform", 1_000_000, false}, {"1M-zipf", 1_000_000, true}} {
-		order := draw(load.n, load.zipf)
-		buckets, err := keyed.New[string](tokenbucket.Limit{Capacity: 1 << 40, RefillPerSec: 1e-6})
-		if err != nil {
-			b.Fatal(err)
-		}
-		peers := map[string]func(string){
-			"keyed": func(key string) { buckets.TryAcquire(key, 1) },
-		}
-		m := &idiom{limiters: map[string]*rate.Limiter{}}
-		peers["idiom"] = func(key string) { m.allow(key) }
-		for _, peer := range []string{"idiom", "keyed"} {
-			decide := peers[peer]
-			for _, key := range order {
-				decide(key)
+	for _, p := range append(perKeys[:len(perKeys):len(perKeys)], mapLookup) {
+		b.Run(p.name, func(b *testing.B) {
+			for _, c := range crowds {
+				benchmarkCrowd(b, p, c)
 			}
-			b.Run(load.name+"/serial/"+peer, func(b *testing.B) {
-				for i := 0; b.Loop(); i++ {
-					decide(order[i%accesses])
-				}
-			})
-			b.Run(load.name+"/parallel/"+peer, func(b *testing.B) {
-				b.RunParallel(func(pb *testing.PB) {
-					for i := rand.IntN(accesses); pb.Next(); i++ {
-						decide(order[i%accesses])
-					}
-				})
-			})
-		}
+		})
 	}
+}
+
+func benchmarkCrowd(b *testing.B, p perKey, c crowd) {
+	if testing.Short() && c.keys == million {
+		return // a million keys take seconds
+	}
+	before := heap()
+	admit := p.open(b, slow)
+	for _, key := range clients()[:c.keys] {
+		admit(key)
+	}
+	after := heap()
+	for _, o := range c.orders {
+		each := inOrder(o.draw(), admit)
+		b.Run(o.name+"/serial", func(b *testing.B) {
+			serial(b, p.name, true, each())
+			if c.keys == million {
+				b.ReportMetric(float64(after.HeapAlloc-before.HeapAlloc)/million, "B/key")
+				b.ReportMetric(float64(after.HeapObjects-before.HeapObjects)/million, "objects/key")
+			}
+		})
+		b.Run(o.name+"/parallel", func(b *testing.B) { parallel(b, p.name, true, each) })
+	}
+}
+
+// inOrder returns what goes through the keys, each time from another place.
+func inOrder(keys []string, admit func(string) bool) func() func() bool {
+	return func() func() bool {
+		i := rand.IntN(accesses)
+		return func() bool { i++; return admit(keys[i%accesses]) }
+	}
+}
+
+// heap returns what lives on the heap.
+func heap() runtime.MemStats {
+	var stats runtime.MemStats
+	runtime.GC()
+	runtime.ReadMemStats(&stats)
+	return stats
 }

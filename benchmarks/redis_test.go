@@ -1,4 +1,4 @@
-package benchmarks
+package main
 
 import (
 	"context"
@@ -11,94 +11,119 @@ import (
 
 	"github.com/go-redis/redis_rate/v10"
 	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+	goredisstore "github.com/throttled/throttled/v2/store/goredisstore.v9"
 
 	"github.com/aa014e13/tokenbucket"
 	"github.com/aa014e13/tokenbucket/redisbucket"
 )
 
-// startRedis returns the address of a server of our own that keeps nothing on disk.
-func startRedis(b *testing.B) string {
+// shared is a peer that keeps its buckets in Redis.
+type shared struct {
+	name string
+	open func(testing.TB, redis.UniversalClient, tokenbucket.Limit) (admit func(key string) bool)
+}
+
+var shareds = []shared{
+	{"(PING)", sharePing},
+	{"redis_rate", shareRedisRate},
+	{ours, shareBuckets},
+	{"throttled", shareThrottled},
+}
+
+// sharePing is what connections and server can do at most.
+func sharePing(_ testing.TB, client redis.UniversalClient, _ tokenbucket.Limit) func(string) bool {
+	return func(string) bool { return client.Ping(context.Background()).Err() == nil }
+}
+
+func shareRedisRate(_ testing.TB, client redis.UniversalClient, l tokenbucket.Limit) func(string) bool {
+	limiter := redis_rate.NewLimiter(client)
+	limit := redis_rate.Limit{Rate: 1, Burst: int(l.Capacity), Period: interval(l)}
+	return func(key string) bool {
+		answer, err := limiter.Allow(context.Background(), key, limit)
+		return err == nil && answer.Allowed == 1
+	}
+}
+
+func shareBuckets(tb testing.TB, client redis.UniversalClient, l tokenbucket.Limit) func(string) bool {
+	buckets := must[*redisbucket.Buckets](tb)(redisbucket.New(client, l, redisbucket.WithTimeout(patience)))
+	return func(key string) bool {
+		d, err := buckets.Take(context.Background(), key, 1)
+		return err == nil && d.OK
+	}
+}
+
+func shareThrottled(tb testing.TB, client redis.UniversalClient, l tokenbucket.Limit) func(string) bool {
+	limiter := throttledLimiter(tb, l, must[*goredisstore.GoRedisStore](tb)(goredisstore.NewCtx(client, "throttled:")))
+	return func(key string) bool {
+		limited, _, err := limiter.RateLimitCtx(context.Background(), key, 1)
+		return err == nil && !limited
+	}
+}
+
+// patience is how long a busy machine may take to answer before that is an error.
+const patience = 10 * time.Second
+
+// startRedis starts a server of our own that keeps nothing on disk.
+func startRedis(tb testing.TB) redis.UniversalClient {
 	path, err := exec.LookPath("redis-server")
 	if err != nil {
-		b.Skip("no redis-server: apt-get install redis-server")
+		tb.Skip("no redis-server: apt-get install redis-server")
 	}
-	free, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		b.Fatal(err)
-	}
+	free := must[net.Listener](tb)(net.Listen("tcp", "127.0.0.1:0"))
 	addr := free.Addr().(*net.TCPAddr)
-	_ = free.Close()
+	require.NoError(tb, free.Close())
 	server := exec.Command(path, "--bind", "127.0.0.1", "--port", fmt.Sprint(addr.Port), "--save", "", "--appendonly", "no")
-	if err := server.Start(); err != nil {
-		b.Fatal(err)
-	}
-	b.Cleanup(func() {
+	require.NoError(tb, server.Start())
+	tb.Cleanup(func() {
 		_ = server.Process.Kill()
 		_ = server.Wait()
 	})
-	for range 100 {
-		if conn, err := net.Dial("tcp", addr.String()); err == nil {
-			_ = conn.Close()
-			return addr.String()
-		}
-		time.Sleep(20 * time.Millisecond)
+	client := redis.NewClient(&redis.Options{Addr: addr.String(), PoolSize: 64, ReadTimeout: patience})
+	tb.Cleanup(func() { _ = client.Close() })
+	require.Eventually(tb, func() bool { return client.Ping(context.Background()).Err() == nil }, patience, 20*time.Millisecond)
+	for range 1000 { // the first ones are slow
+		require.NoError(tb, client.Ping(context.Background()).Err())
 	}
-	b.Fatal("redis-server does not answer")
-	return ""
+	return client
 }
 
-// BenchmarkRedis compares decisions a second on one server. All of them are admitted,
-// and all write; ping is what connections and server can do at most.
+// BenchmarkRedis is decisions on one server: all of them are to be admitted, and all
+// are written.
 func BenchmarkRedis(b *testing.B) {
-	ctx := context.Background()
-	client := redis.NewClient(&redis.Options{Addr: startRedis(b), PoolSize: 64})
-	defer client.Close()
-	buckets, err := redisbucket.New(client, tokenbucket.Limit{Capacity: 1 << 40, RefillPerSec: 1})
-	if err != nil {
-		b.Fatal(err)
-	}
-	limiter := redis_rate.NewLimiter(client)
-	limit := redis_rate.Limit{Rate: 1_000_000, Burst: 1 << 30, Period: time.Second}
-	peers := []struct {
-		name   string
-		decide func(key string) error
-	}{
-		{"ping", func(string) error { return client.Ping(ctx).Err() }},
-		{"redis_rate", func(key string) error { _, err := limiter.Allow(ctx, key, limit); return err }},
-		{"redisbucket", func(key string) error { _, err := buckets.Take(ctx, key, 1); return err }},
-	}
-	for _, n := range []int{1, 10_000} {
-		order := draw(n, false)
-		for _, clients := range []int{1, 64} {
-			for _, peer := range peers {
-				b.Run(fmt.Sprintf("keys=%d/clients=%d/%s", n, clients, peer.name), func(b *testing.B) {
-					ask(b, clients, order, peer.decide)
-				})
-			}
+	client := startRedis(b)
+	for _, p := range shareds {
+		admit := p.open(b, client, slow)
+		for _, o := range []order{{"1_key", uniform(1)}, {"10k_keys", uniform(10_000)}} {
+			b.Run(p.name+"/"+o.name+"/1_client", func(b *testing.B) { askAll(b, p.name, 1, o.draw(), admit) })
+			b.Run(p.name+"/"+o.name+"/64_clients", func(b *testing.B) { askAll(b, p.name, 64, o.draw(), admit) })
 		}
 	}
 }
 
-// ask lets so many clients share the work.
-func ask(b *testing.B, clients int, order []string, decide func(key string) error) {
-	var next atomic.Int64
-	done := make(chan error, clients)
+// askAll lets n clients ask for the keys in turn.
+func askAll(b *testing.B, peer string, n int, keys []string, admit func(string) bool) {
+	var wrong atomic.Int64
 	b.ResetTimer()
-	for range clients {
-		go func() {
-			for i := next.Add(1); i <= int64(b.N); i = next.Add(1) {
-				if err := decide(order[i%accesses]); err != nil {
-					done <- err
-					return
-				}
-			}
-			done <- nil
-		}()
-	}
-	for range clients {
-		if err := <-done; err != nil {
-			b.Error(err)
+	share(b, n, func(i int) error {
+		if !admit(keys[i%accesses]) {
+			wrong.Add(1)
 		}
-	}
+		return nil
+	})
 	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "decisions/s")
+	reportWrong(b, peer, int(wrong.Load()))
+}
+
+func TestRedisPeersAdmitAndRefuse(t *testing.T) {
+	client := startRedis(t)
+	for _, p := range shareds[1:] {
+		admit := p.open(t, client, slow)
+		for range 10 {
+			require.True(t, admit("wide"), p.name)
+		}
+		admit = p.open(t, client, tokenbucket.Limit{Capacity: 1, RefillPerSec: 0.001})
+		require.True(t, admit("narrow"), p.name)
+		require.False(t, admit("narrow"), p.name)
+	}
 }

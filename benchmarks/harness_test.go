@@ -1,0 +1,113 @@
+package main
+
+import (
+	"math"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/aa014e13/tokenbucket"
+)
+
+// ours is the row of the library in every table, or what its row begins with.
+const ours = "tokenbucket"
+
+// must passes a value on that was made without an error.
+func must[T any](tb testing.TB) func(T, error) T {
+	return func(v T, err error) T {
+		tb.Helper()
+		require.NoError(tb, err)
+		return v
+	}
+}
+
+// window returns the time in which a limit's whole capacity is refilled, for peers
+// that count in windows.
+func window(l tokenbucket.Limit) time.Duration {
+	return time.Duration(l.Capacity / l.RefillPerSec * float64(time.Second))
+}
+
+// interval returns the time in which a limit refills one token.
+func interval(l tokenbucket.Limit) time.Duration {
+	return time.Duration(math.Round(float64(time.Second) / l.RefillPerSec))
+}
+
+// load is a limit under which one request after another is answered in one way.
+type load struct {
+	name     string
+	limit    tokenbucket.Limit
+	admitted bool
+}
+
+var (
+	admitted = load{"admitted", tokenbucket.Limit{Capacity: 1 << 30, RefillPerSec: 1000}, true}
+	refused  = load{"refused", tokenbucket.Limit{Capacity: 1, RefillPerSec: 1.0 / 3600}, false}
+	loads    = []load{admitted, refused}
+)
+
+// ready spends the one token of a load that is refused.
+func (l load) ready(admit func() bool) func() bool {
+	if !l.admitted {
+		admit()
+	}
+	return admit
+}
+
+// serial measures one goroutine's decisions, all of which are to come out as want.
+func serial(b *testing.B, peer string, want bool, admit func() bool) {
+	wrong := 0
+	for b.Loop() {
+		if admit() != want {
+			wrong++
+		}
+	}
+	reportWrong(b, peer, wrong)
+}
+
+// parallel measures the decisions of as many goroutines as there are processors. Each
+// of them gets an admit of its own from each.
+func parallel(b *testing.B, peer string, want bool, each func() (admit func() bool)) {
+	var all atomic.Int64
+	b.RunParallel(func(pb *testing.PB) {
+		admit, wrong := each(), 0
+		for pb.Next() {
+			if admit() != want {
+				wrong++
+			}
+		}
+		all.Add(int64(wrong))
+	})
+	reportWrong(b, peer, int(all.Load()))
+}
+
+// reportWrong tells the share of decisions that came out wrong: they count as
+// wrong, however fast they were. None of ours may.
+func reportWrong(b *testing.B, peer string, wrong int) {
+	b.ReportMetric(100*float64(wrong)/float64(b.N), "%wrong")
+	if wrong > 0 && strings.HasPrefix(peer, ours) {
+		b.Errorf("%d of %d decisions wrong", wrong, b.N)
+	}
+}
+
+// share lets n goroutines do b.N things, numbered from 0, and ends with the first error.
+func share(b *testing.B, n int, do func(i int) error) {
+	var next atomic.Int64
+	var all errgroup.Group
+	for range n {
+		all.Go(func() error {
+			for i := next.Add(1); i <= int64(b.N); i = next.Add(1) {
+				if err := do(int(i - 1)); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+	}
+	if err := all.Wait(); err != nil {
+		b.Error(err)
+	}
+}

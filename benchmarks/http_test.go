@@ -1,0 +1,159 @@
+package main
+
+import (
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/didip/tollbooth/v7"
+	"github.com/go-chi/httprate"
+	golimiter "github.com/sethvargo/go-limiter/httplimit"
+	"github.com/stretchr/testify/require"
+	"github.com/throttled/throttled/v2"
+	"github.com/throttled/throttled/v2/store/memstore"
+	"github.com/ulule/limiter/v3/drivers/middleware/stdlib"
+	"golang.org/x/time/rate"
+
+	"github.com/aa014e13/tokenbucket"
+	"github.com/aa014e13/tokenbucket/httplimit"
+	"github.com/aa014e13/tokenbucket/keyed"
+)
+
+// middleware is a peer in front of a handler, by the client's address where it can.
+type middleware struct {
+	name string
+	wrap func(testing.TB, tokenbucket.Limit, http.Handler) http.Handler
+}
+
+var middlewares = []middleware{
+	{"(bare)", wrapBare},
+	{"x-time-rate", wrapRate},
+	{ours, wrapBuckets},
+	{"go-limiter", wrapGoLimiter},
+	{"throttled", wrapThrottled},
+	{"ulule", wrapUlule},
+	{"httprate", wrapHTTPRate},
+	{"tollbooth", wrapTollbooth},
+}
+
+// wrapBare limits nothing: where others refuse, the handler itself does.
+func wrapBare(_ testing.TB, l tokenbucket.Limit, next http.Handler) http.Handler {
+	if l == refused.limit {
+		return http.HandlerFunc(tooMany)
+	}
+	return next
+}
+
+func tooMany(w http.ResponseWriter, _ *http.Request) {
+	http.Error(w, http.StatusText(http.StatusTooManyRequests), http.StatusTooManyRequests)
+}
+
+// wrapRate is what one writes by hand: one limiter for all, and no field.
+func wrapRate(_ testing.TB, l tokenbucket.Limit, next http.Handler) http.Handler {
+	limiter := rate.NewLimiter(rate.Limit(l.RefillPerSec), int(l.Capacity))
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !limiter.Allow() {
+			tooMany(w, r)
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+func wrapBuckets(tb testing.TB, l tokenbucket.Limit, next http.Handler) http.Handler {
+	buckets := must[*keyed.Buckets[string]](tb)(keyed.New[string](l))
+	return must[func(http.Handler) http.Handler](tb)(httplimit.New(httplimit.PerKey(buckets)))(next)
+}
+
+func wrapGoLimiter(tb testing.TB, l tokenbucket.Limit, next http.Handler) http.Handler {
+	return must[*golimiter.Middleware](tb)(golimiter.NewMiddleware(goLimiterStore(tb, l), golimiter.IPKeyFunc())).Handle(next)
+}
+
+func wrapThrottled(tb testing.TB, l tokenbucket.Limit, next http.Handler) http.Handler {
+	store := must[throttled.GCRAStoreCtx](tb)(memstore.NewCtx(0))
+	limiter := throttled.HTTPRateLimiterCtx{
+		RateLimiter: throttledLimiter(tb, l, store),
+		VaryBy:      &throttled.VaryBy{RemoteAddr: true},
+	}
+	return limiter.RateLimit(next)
+}
+
+func wrapUlule(_ testing.TB, l tokenbucket.Limit, next http.Handler) http.Handler {
+	return stdlib.NewMiddleware(ululeLimiter(l)).Handler(next)
+}
+
+func wrapHTTPRate(_ testing.TB, l tokenbucket.Limit, next http.Handler) http.Handler {
+	return httprate.LimitBy(int(l.Capacity), window(l), byAddress)(next)
+}
+
+func byAddress(r *http.Request) (string, error) {
+	host, _, err := net.SplitHostPort(r.RemoteAddr)
+	return httprate.CanonicalizeIP(host), err
+}
+
+func wrapTollbooth(_ testing.TB, l tokenbucket.Limit, next http.Handler) http.Handler {
+	return tollbooth.LimitHandler(tollbooth.NewLimiter(l.RefillPerSec, nil).SetBurst(int(l.Capacity)), next)
+}
+
+// serve returns what sends one request after another through a peer, each recorded
+// anew. The first has been sent.
+func (m middleware) serve(tb testing.TB, l load) (admit func() bool, answer func() http.Header) {
+	handler := m.wrap(tb, l.limit, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusOK) }))
+	r := httptest.NewRequest(http.MethodGet, "/", nil)
+	var w *httptest.ResponseRecorder
+	admit = func() bool {
+		w = httptest.NewRecorder()
+		handler.ServeHTTP(w, r)
+		return w.Code == http.StatusOK
+	}
+	admit()
+	return admit, func() http.Header { return w.Header() }
+}
+
+// BenchmarkHTTP is a request through each middleware to a handler that does nothing.
+func BenchmarkHTTP(b *testing.B) {
+	for _, m := range middlewares {
+		for _, l := range loads {
+			b.Run(m.name+"/"+l.name, func(b *testing.B) {
+				admit, _ := m.serve(b, l)
+				b.ReportAllocs()
+				serial(b, m.name, l.admitted, admit)
+			})
+		}
+	}
+}
+
+// TestHTTPFields tells which fields each peer sets, and in which it tells a refused
+// client when to come back.
+func TestHTTPFields(t *testing.T) {
+	for _, m := range middlewares[1:] {
+		t.Run(m.name, func(t *testing.T) {
+			for _, l := range loads {
+				admit, answer := m.serve(t, l)
+				require.Equal(t, l.admitted, admit())
+				t.Attr(l.name, fieldsOf(answer()))
+				if m.name == ours && !l.admitted {
+					require.Contains(t, answer(), "Retry-After")
+				}
+			}
+		})
+	}
+}
+
+// fieldsOf returns the names of the fields that are about limits.
+func fieldsOf(h http.Header) string {
+	var names []string
+	for name := range h {
+		if strings.Contains(strings.ToLower(name), "rate") || name == "Retry-After" {
+			names = append(names, name)
+		}
+	}
+	if names == nil {
+		return "none"
+	}
+	slices.Sort(names)
+	return strings.Join(names, ", ")
+}

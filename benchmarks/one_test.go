@@ -1,0 +1,89 @@
+package main
+
+import (
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/aa014e13/tokenbucket"
+)
+
+// machine is what no limiter can do without: its limits stand beside the peers.
+var machine = []single{
+	{name: "(call)", admitsOnly: true, open: openCall},
+	{name: "(time.Since)", admitsOnly: true, open: openSince},
+	{name: "(time.Now)", admitsOnly: true, open: openNow},
+	{name: "(CAS)", admitsOnly: true, open: openSwap},
+	{name: "(time.Since,CAS)", admitsOnly: true, open: openSinceSwap},
+	{name: "(mutex)", admitsOnly: true, open: openMutex},
+}
+
+// openCall is what the harness itself costs.
+func openCall(testing.TB, tokenbucket.Limit) func() bool {
+	return func() bool { return true }
+}
+
+func openSince(testing.TB, tokenbucket.Limit) func() bool {
+	origin := time.Now()
+	return func() bool { return time.Since(origin) >= 0 }
+}
+
+func openNow(testing.TB, tokenbucket.Limit) func() bool {
+	return func() bool { return !time.Now().IsZero() }
+}
+
+func openSwap(testing.TB, tokenbucket.Limit) func() bool {
+	var word atomic.Int64
+	return func() bool { return swap(&word, 1) }
+}
+
+func openSinceSwap(testing.TB, tokenbucket.Limit) func() bool {
+	var word atomic.Int64
+	origin := time.Now()
+	return func() bool { return swap(&word, int64(time.Since(origin))) }
+}
+
+// swap tries until nobody came between.
+func swap(word *atomic.Int64, add int64) bool {
+	for {
+		old := word.Load()
+		if word.CompareAndSwap(old, old+add) {
+			return true
+		}
+	}
+}
+
+func openMutex(testing.TB, tokenbucket.Limit) func() bool {
+	var mu sync.Mutex
+	var count int
+	return func() bool {
+		mu.Lock()
+		count++
+		mu.Unlock()
+		return true
+	}
+}
+
+// BenchmarkOne is one limiter that admits everything, or refuses everything. Peers
+// that know only keys have one key.
+func BenchmarkOne(b *testing.B) {
+	all := append(singles[:len(singles):len(singles)], machine...)
+	for _, p := range perKeys[2:] {
+		all = append(all, p.oneKey())
+	}
+	for _, p := range all {
+		for _, l := range loads {
+			if p.admitsOnly && !l.admitted {
+				continue
+			}
+			b.Run(p.name+"/"+l.name+"/serial", func(b *testing.B) {
+				serial(b, p.name, l.admitted, l.ready(p.open(b, l.limit)))
+			})
+			b.Run(p.name+"/"+l.name+"/parallel", func(b *testing.B) {
+				admit := l.ready(p.open(b, l.limit))
+				parallel(b, p.name, l.admitted, func() func() bool { return admit })
+			})
+		}
+	}
+}

@@ -1,0 +1,190 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"strings"
+)
+
+// table is what is run for it in a round, and what is shown of that.
+type table struct {
+	number, title string
+	note          string
+	test          string // what tells its rows as attributes, and comes out alike each time
+	bench         string // the benchmark, after "Benchmark"
+	passes        []pass
+	views         []view
+}
+
+// pass is a part of a benchmark, and how it is run.
+type pass struct {
+	match     string // below the peer
+	benchtime string
+	cpu       string
+}
+
+// view is one unit of a benchmark's results, compared with one of the rows.
+type view struct {
+	unit    string
+	caption string
+	base    string // told as it is; none if empty
+	compare func(value, base float64) float64
+	format  string
+	columns string // only those that contain this
+}
+
+func ratio(value, base float64) float64      { return value / base }
+func difference(value, base float64) float64 { return value - base }
+
+var tables = []table{
+	{
+		number: "1", title: "One limiter",
+		note:  "Rows in brackets are the limits of the machine; (call) is the harness itself. go-limiter, throttled, ulule and tollbooth have one key. @ is GOMAXPROCS.",
+		bench: "One",
+		passes: []pass{
+			{"./.*/serial", "50ms", "1"},
+			{"./.*/parallel", "30ms", "1,2,8"},
+		},
+		views: []view{
+			{unit: "ns/op", caption: "Time per decision: x-time-rate in ns, the others as a ratio to it", base: "x-time-rate", compare: ratio, format: "%.2f"},
+		},
+	},
+	{
+		number: "2", title: "One limiter for each key",
+		note:  "idiom is a map of x/time/rate's limiters behind one mutex.",
+		bench: "Keyed",
+		passes: []pass{
+			{".", "50ms", "2"},
+		},
+		views: []view{
+			{unit: "ns/op", caption: "Time per decision: idiom in ns, the others as a ratio to it", base: "idiom", compare: ratio, format: "%.2f"},
+			{unit: "B/key", caption: "Bytes per key besides the key itself", format: "%.0f", columns: "1M-uniform"},
+			{unit: "objects/key", caption: "Objects per key", format: "%.2f", columns: "1M-uniform"},
+		},
+	},
+	{
+		number: "3", title: "HTTP middleware",
+		note:   "Over a bare handler with a recorder; by the client's address, but x-time-rate, which is one limiter for all, by hand, without fields.",
+		test:   "TestHTTPFields",
+		bench:  "HTTP",
+		passes: []pass{{".", "50ms", "2"}},
+		views: []view{
+			{unit: "ns/op", caption: "Nanoseconds: the bare handler's own, and what each adds", base: "(bare)", compare: difference, format: "%.0f"},
+			{unit: "B/op", caption: "Bytes allocated", base: "(bare)", compare: difference, format: "%.0f"},
+			{unit: "allocs/op", caption: "Allocations", base: "(bare)", compare: difference, format: "%.0f"},
+		},
+	},
+	{
+		number: "4", title: "Waiting",
+		note:  "The bucket holds the tokens of 10 ms and starts empty. failsafe spaces evenly.",
+		bench: "Wait",
+		passes: []pass{
+			{"./^1000_per_s", "500x", "2"},
+			{"./^100000_per_s", "20000x", "2"},
+		},
+		views: []view{
+			{unit: "of-rate", caption: "Achieved rate, of the configured one", format: "%.4f"},
+			{unit: "cpu-ns/token", caption: "Processor time per token: x-time-rate in ns, the others as a ratio to it", base: "x-time-rate", compare: ratio, format: "%.2f"},
+		},
+	},
+	{
+		number: "5", title: "Redis",
+		note:   "One server on the same machine; every decision is admitted and written.",
+		bench:  "Redis",
+		passes: []pass{{".", "300ms", "2"}},
+		views: []view{
+			{unit: "decisions/s", caption: "Decisions a second: PINGs a second, the others as a share of them", base: "(PING)", compare: ratio, format: "%.2f"},
+		},
+	},
+	{
+		number: "6", title: "Exactness",
+		note: "Sequences in exact rational arithmetic, through every peer that can be told the time. A peer is only asked what it has a way to say: whole capacities and costs, one limit.",
+		test: "TestExactness",
+	},
+	{
+		number: "7", title: "Fairness",
+		note: "On a virtual clock, 10 tokens a second, none there. At best 5 tokens take 500 ms among others' tries for one, 20 a second; and one token 100 ms, when a waiter for 5 ahead of it gives up after 100 ms.",
+		test: "TestFairness",
+	},
+}
+
+// write writes a table and all its views.
+func (t table) write(w io.Writer, all *results) {
+	fmt.Fprintf(w, "\n### %s. %s\n\n%s\n", t.number, t.title, t.note)
+	for _, v := range t.views {
+		v.write(w, all.of("Benchmark"+t.bench))
+	}
+	if t.test != "" {
+		writeAttributes(w, all.of(t.test))
+	}
+}
+
+func (v view) write(w io.Writer, g *grid) {
+	columns := g.columnsOf(v.unit, v.columns)
+	fmt.Fprintf(w, "\n%s:\n\n", v.caption)
+	writeHead(w, headings(columns))
+	for _, row := range g.rows {
+		cells := make([]string, len(columns))
+		for i, column := range columns {
+			cells[i] = v.cell(g, row, column)
+		}
+		writeRow(w, row, cells)
+	}
+}
+
+func (v view) cell(g *grid, row, column string) string {
+	values := g.values[cell{row, column, v.unit}]
+	if values == nil {
+		return "–"
+	}
+	if v.base != "" && row != v.base {
+		values = compareEach(values, g.values[cell{v.base, column, v.unit}], v.compare)
+	}
+	text := spread(values, v.formatOf(row))
+	if wrong := largest(g.values[cell{row, column, "%wrong"}]); wrong > 0 {
+		text += fmt.Sprintf(", **up to %.2g %% wrong**", wrong)
+	}
+	return text
+}
+
+// formatOf returns how a row's numbers are written: a base's are whole.
+func (v view) formatOf(row string) string {
+	if row == v.base {
+		return "%.0f"
+	}
+	return v.format
+}
+
+func writeAttributes(w io.Writer, g *grid) {
+	fmt.Fprintln(w)
+	writeHead(w, g.columns)
+	for _, row := range g.rows {
+		cells := make([]string, len(g.columns))
+		for i, column := range g.columns {
+			cells[i] = g.texts[cell{row, column, ""}]
+		}
+		writeRow(w, row, cells)
+	}
+}
+
+// headings leaves out how many processors there were where that is always the same.
+func headings(columns []string) []string {
+	short := make([]string, len(columns))
+	procs := map[string]bool{}
+	for i, column := range columns {
+		short[i], _, _ = strings.Cut(column, " @")
+		procs[column[len(short[i]):]] = true
+	}
+	if len(procs) > 1 {
+		return columns
+	}
+	return short
+}
+
+func writeHead(w io.Writer, columns []string) {
+	fmt.Fprintf(w, "| | %s |\n|%s\n", strings.ReplaceAll(strings.Join(columns, " | "), "_", " "), strings.Repeat(" --- |", len(columns)+1))
+}
+
+func writeRow(w io.Writer, row string, cells []string) {
+	fmt.Fprintf(w, "| %s | %s |\n", row, strings.Join(cells, " | "))
+}
