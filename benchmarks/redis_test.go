@@ -27,7 +27,8 @@ type shared struct {
 var shareds = []shared{
 	{"(PING)", sharePing},
 	{"redis_rate", shareRedisRate},
-	{ours, shareBuckets},
+	{ours, shareBuckets()},
+	{ours + "-leased", shareBuckets(redisbucket.WithLease(100, time.Second), redisbucket.WithPrefix("leased:"))},
 	{"throttled", shareThrottled},
 }
 
@@ -45,11 +46,15 @@ func shareRedisRate(_ testing.TB, client redis.UniversalClient, l tokenbucket.Li
 	}
 }
 
-func shareBuckets(tb testing.TB, client redis.UniversalClient, l tokenbucket.Limit) func(string) bool {
-	buckets := must[*redisbucket.Buckets](tb)(redisbucket.New(client, l, redisbucket.WithTimeout(patience)))
-	return func(key string) bool {
-		d, err := buckets.Take(context.Background(), key, 1)
-		return err == nil && d.OK
+func shareBuckets(opts ...redisbucket.Option) func(testing.TB, redis.UniversalClient, tokenbucket.Limit) func(string) bool {
+	opts = append(opts, redisbucket.WithTimeout(patience))
+	return func(tb testing.TB, client redis.UniversalClient, l tokenbucket.Limit) func(string) bool {
+		buckets := must[*redisbucket.Buckets](tb)(redisbucket.New(client, l, opts...))
+		tb.Cleanup(func() { require.NoError(tb, buckets.Close()) })
+		return func(key string) bool {
+			_, ok, err := buckets.TryAcquire(context.Background(), key, 1)
+			return err == nil && ok
+		}
 	}
 }
 
@@ -89,7 +94,7 @@ func startRedis(tb testing.TB) redis.UniversalClient {
 }
 
 // BenchmarkRedis is decisions on one server: all of them are to be admitted, and all
-// are written.
+// but the leased ones are written.
 func BenchmarkRedis(b *testing.B) {
 	client := startRedis(b)
 	for _, p := range shareds {
