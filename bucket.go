@@ -157,13 +157,13 @@ func (l Limit) Full(now time.Duration) State {
 // IsFull reports whether a bucket has had time to fill by now. It then is the
 // same as Full(now), so that forgetting it loses nothing.
 func (l Limit) IsFull(s State, now time.Duration) bool {
-	return l.level(s, now) >= l.Capacity
+	return l.gain(s.elapsed(now)) >= l.need(s, l.Capacity)
 }
 
 // Tokens returns the level at now; below 0 it is debt. A level that pays for a
 // whole number of tokens is told as that number, whatever its last bits.
 func (l Limit) Tokens(s State, now time.Duration) float64 {
-	return l.wholeTokens(s, l.level(s, now))
+	return l.wholeTokens(s, now)
 }
 
 // Take admits a request of the given cost at now and returns the state after it,
@@ -185,74 +185,82 @@ func (l Limit) Take(s State, now time.Duration, cost float64) (State, Decision) 
 const tolerance = 1.0 / (1 << 50)
 
 func (l Limit) slack(s State) float64 {
-	return tolerance * max(l.Capacity, math.Abs(s.Balance))
+	if -s.Balance > l.Capacity {
+		return tolerance * -s.Balance
+	}
+	return tolerance * l.Capacity
 }
 
-// gain returns the tokens that so many nanoseconds bring, cap or no cap. To
-// multiply first is exact for ordinary numbers.
+// gain returns a billion times the tokens that so many nanoseconds bring, cap or
+// no cap: a product that is exact for ordinary numbers.
 func (l Limit) gain(elapsed uint64) float64 {
-	return float64(elapsed) * l.RefillPerSec / 1e9
+	return float64(elapsed) * l.RefillPerSec
+}
+
+// need returns the gain that lifts the balance to a level. To compare the two is
+// as exact as to compare levels, and does without a division.
+func (l Limit) need(s State, level float64) float64 {
+	return (level - s.Balance) * 1e9
 }
 
 func (l Limit) level(s State, now time.Duration) float64 {
-	return min(l.Capacity, s.Balance+l.gain(s.elapsed(now)))
+	return min(l.Capacity, s.Balance+l.gain(s.elapsed(now))/1e9)
 }
 
-// wholeTokens raises a level to the largest whole number that it pays for.
-func (l Limit) wholeTokens(s State, level float64) float64 {
-	slack := l.slack(s)
-	if whole := math.Floor(level + slack); whole > level && whole-level <= slack && whole <= l.Capacity {
-		return whole + 0 // no negative zero
+// wholeTokens returns the level, or the largest whole number that it pays for.
+func (l Limit) wholeTokens(s State, now time.Duration) float64 {
+	level := l.level(s, now)
+	floor := math.Floor(level + l.slack(s))
+	for _, whole := range [...]float64{floor + 1, floor} {
+		if whole > level && whole <= l.Capacity && l.pays(s, now, whole) {
+			return whole + 0 // no negative zero
+		}
 	}
 	return level
 }
 
-// admits is the admission test for a cost above 0, at a time after the anchor.
-func (l Limit) admits(s State, elapsed uint64, cost float64) bool {
-	short := cost - (s.Balance + l.gain(elapsed))
-	return cost <= l.Capacity && (short <= 0 || short <= l.slack(s))
+// pays is the admission test for a cost above 0 and up to the capacity.
+func (l Limit) pays(s State, now time.Duration, cost float64) bool {
+	return l.gain(s.elapsed(now)) >= l.need(s, cost-l.slack(s))
 }
 
 // wait returns 0 if a cost is admitted at now, else the least wait after which it is.
 func (l Limit) wait(s State, now time.Duration, cost float64) time.Duration {
-	limits, states := [1]Limit{l}, [1]State{s}
-	return Limits(limits[:]).wait(states[:], now, cost)
+	if !(cost > 0 && cost <= l.Capacity) {
+		if cost == 0 {
+			return 0
+		}
+		return Never
+	}
+	elapsed, need := s.elapsed(now), l.need(s, cost-l.slack(s))
+	if l.gain(elapsed) >= need {
+		return 0
+	}
+	wait := min(l.search(elapsed, need)-elapsed, uint64(Never))
+	return timeline.Later(time.Duration(wait), timeline.Until(now, s.Anchor))
 }
 
-// searchWait finds the wait of a cost that is refused at now:
+// search returns the least elapsed nanoseconds that bring a gain, if so many do not:
 //
-//	wait = ceil((cost - level) / RefillPerSec)
+//	ceil(need / RefillPerSec)
 //
 // It is tempting to return just that, but it is off by a nanosecond now and then.
-// It is an estimate here; the admission test decides.
-func (l Limit) searchWait(s State, now time.Duration, cost float64) time.Duration {
-	if cost > l.Capacity {
-		return Never
+// It is an estimate here; the comparison that admits decides.
+func (l Limit) search(elapsed uint64, need float64) uint64 {
+	least := uint64(int64(math.Ceil(need / l.RefillPerSec))) // if out of range, anything
+	if least > elapsed && l.gain(least-1) < need && l.gain(least) >= need {
+		return least
 	}
-	elapsed := s.elapsed(now)
 	refused, admitted := elapsed, elapsed+uint64(Never)
-	guess := uint64(int64((cost - s.Balance - l.slack(s)) / l.RefillPerSec * 1e9)) // if out of range, anything
-	for step := uint64(1); refused < guess && guess < admitted; step *= 2 {
-		if l.admits(s, guess, cost) {
-			admitted = guess
-			guess -= step
-		} else {
-			refused = guess
-			guess += step
-		}
-	}
-	if admitted == elapsed+uint64(Never) && !l.admits(s, admitted, cost) {
-		return Never
-	}
 	for admitted-refused > 1 {
 		middle := refused + (admitted-refused)/2
-		if l.admits(s, middle, cost) {
+		if l.gain(middle) >= need {
 			admitted = middle
 		} else {
 			refused = middle
 		}
 	}
-	return timeline.Later(time.Duration(admitted-elapsed), timeline.Until(now, s.Anchor))
+	return admitted
 }
 
 // Precision thins as the ledger grows away from its anchor. Beyond these it is
@@ -262,13 +270,17 @@ const (
 	maxDebt    = 1 << 10 // capacities: one token of 2^42 is not lost in 2^52
 )
 
+// leastBalance keeps what a debt needs, 1e9 times as much, a finite number. Debts
+// stop growing there.
+const leastBalance = -0x1p960
+
 // spend returns the state after a cost has been taken at now, whatever the level.
 func (l Limit) spend(s State, now time.Duration, cost float64) State {
 	elapsed := s.elapsed(now)
-	if level := s.Balance + l.gain(elapsed); level >= l.Capacity {
+	if l.gain(elapsed) >= l.need(s, l.Capacity) {
 		s = l.Full(max(now, s.Anchor))
 	} else if elapsed > maxElapsed || s.Balance < -maxDebt*l.Capacity {
-		s = l.reanchor(s, now, level)
+		s = l.reanchor(s, now)
 	}
 	s.Balance -= cost
 	return s
@@ -277,17 +289,18 @@ func (l Limit) spend(s State, now time.Duration, cost float64) State {
 // reanchor anchors a state at its present level, where that gains precision. A
 // debt that deep in the level itself is left alone until half of it is paid:
 // anchoring it again at each request would round at each request.
-func (l Limit) reanchor(s State, now time.Duration, level float64) State {
+func (l Limit) reanchor(s State, now time.Duration) State {
+	level := l.level(s, now)
 	if s.elapsed(now) > maxElapsed || level > s.Balance/2 {
 		return State{Balance: level, Anchor: now}
 	}
 	return s
 }
 
-// charge is spend for costs of any size: the balance stays finite.
+// charge is spend for costs of any size.
 func (l Limit) charge(s State, now time.Duration, cost float64) State {
 	s = l.spend(s, now, 0)
-	s.Balance = max(s.Balance-cost, -math.MaxFloat64)
+	s.Balance = max(s.Balance-cost, leastBalance)
 	return s
 }
 
@@ -408,16 +421,11 @@ func (ls Limits) Charge(states []State, now time.Duration, cost float64) error {
 }
 
 func (ls Limits) wait(states []State, now time.Duration, cost float64) (longest time.Duration) {
-	switch {
-	case cost == 0:
-		return 0
-	case !(cost > 0) || len(ls) == 0:
+	if len(ls) == 0 && cost != 0 {
 		return Never
 	}
 	for i, l := range ls {
-		if s := states[i]; !l.admits(s, s.elapsed(now), cost) {
-			longest = max(longest, l.searchWait(s, now, cost))
-		}
+		longest = max(longest, l.wait(states[i], now, cost))
 	}
 	return longest
 }
