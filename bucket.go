@@ -226,14 +226,13 @@ func (l Limit) pays(s State, now time.Duration, cost float64) bool {
 
 // wait returns 0 if a cost is admitted at now, else the least wait after which it is.
 func (l Limit) wait(s State, now time.Duration, cost float64) time.Duration {
-	if !(cost > 0 && cost <= l.Capacity) {
-		if cost == 0 {
-			return 0
-		}
-		return Never
-	}
 	elapsed, need := s.elapsed(now), l.need(s, cost-l.slack(s))
-	if l.gain(elapsed) >= need {
+	switch {
+	case cost == 0:
+		return 0
+	case !(cost > 0 && cost <= l.Capacity):
+		return Never
+	case l.gain(elapsed) >= need:
 		return 0
 	}
 	wait := min(l.search(elapsed, need)-elapsed, uint64(Never))
@@ -347,6 +346,9 @@ func (ls Limits) capacity() float64 {
 // TryAcquire admits a cost at now and spends it from every state, or changes
 // nothing and returns the wait of the limit that makes it wait longest.
 func (ls Limits) TryAcquire(states []State, now time.Duration, cost float64) (wait time.Duration, ok bool) {
+	if len(ls) == 0 && cost != 0 {
+		return Never, false
+	}
 	if wait = ls.wait(states, now, cost); wait > 0 {
 		return wait, false
 	}
@@ -421,9 +423,6 @@ func (ls Limits) Charge(states []State, now time.Duration, cost float64) error {
 }
 
 func (ls Limits) wait(states []State, now time.Duration, cost float64) (longest time.Duration) {
-	if len(ls) == 0 && cost != 0 {
-		return Never
-	}
 	for i, l := range ls {
 		longest = max(longest, l.wait(states[i], now, cost))
 	}

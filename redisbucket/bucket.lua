@@ -119,15 +119,15 @@ for i = 4, #ARGV - 1, 2 do
   end
   local elapsed = (now - anchor) * 1000
 
-  -- Limit.admits
-  local short = cost - (balance + (elapsed + patience) * refill / 1e9)
-  if cost > capacity or (cost > 0 and short > 2 ^ -50 * capacity and short > 2 ^ -50 * math.abs(balance)) then
+  -- Limit.pays
+  local slack = 2 ^ -50 * math.max(capacity, -balance)
+  if cost > capacity or (cost > 0 and (elapsed + patience) * refill < (cost - slack - balance) * 1e9) then
     return '0 ' .. seconds .. ' ' .. micros .. ' ' .. (value or '')
   end
 
   -- Limit.spend and Limit.refund
   local level = balance + elapsed * refill / 1e9
-  if level >= capacity then
+  if elapsed * refill >= (capacity - balance) * 1e9 then
     balance, anchor, level = capacity, string.format('%.0f', now), capacity
   elseif elapsed > 2 ^ 46 or (balance < -1024 * capacity and level > balance / 2) then
     balance, anchor = level, string.format('%.0f', now)
