@@ -311,7 +311,7 @@ func TestPolicyNamesNeverStandTwice(t *testing.T) {
 // What remains counts all limits, so a limit that does not bind may be the one that has nothing left.
 func TestWhatIsLeftIsThereForTheNextSeconds(t *testing.T) {
 	random := rand.New(rand.NewPCG(7, 8))
-	for range 5000 {
+	for range 1000 {
 		limit := func() tokenbucket.Limit {
 			return tokenbucket.Limit{Capacity: float64(5 + random.IntN(10)), RefillPerSec: math.Exp(random.Float64()*8 - 4)}
 		}
@@ -424,7 +424,7 @@ func TestFieldsAreStructured(t *testing.T) {
 			RefillPerSec: math.Exp(random.Float64()*1400 - 700), // 1e-304 to 1e304
 		}
 	}
-	for range 5000 {
+	for range 1000 {
 		limits := []tokenbucket.Limit{limit(), limit(), limit()}[:1+random.IntN(3)]
 		names := []string{name(0), name(1), name(2)}[:len(limits)]
 		cost := math.Inf(1)
