@@ -58,7 +58,7 @@ func advise(err error) string {
 		return "it is reading its data: try again in a moment"
 	case strings.Contains(text, "OOM "):
 		return "give it more memory, or fewer keys"
-	case redis.IsAuthError(err), redis.IsPermissionError(err), strings.Contains(text, "NOPERM"):
+	case redis.IsAuthError(err), redis.IsPermissionError(err), isForbidden(text):
 		return "check user and password; EVALSHA, EVAL, TIME, GET, SET and DEL are needed on the prefix"
 	case errors.As(err, &timeout) && timeout.Timeout():
 		return "check its load and the network, or raise WithTimeout"
@@ -67,6 +67,12 @@ func advise(err error) string {
 	default:
 		return "check that it runs and can be reached"
 	}
+}
+
+// isForbidden reports whether a command was refused to the user within the script,
+// in the words of Redis from 7.2 and Valkey on, or of older ones.
+func isForbidden(text string) bool {
+	return strings.Contains(text, "NOPERM") || strings.Contains(text, "ACL failure") || strings.Contains(text, "can't run this command")
 }
 
 // checkAmount returns ErrInvalidCost unless tokens is finite and at least 0.

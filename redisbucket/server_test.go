@@ -3,6 +3,8 @@ package redisbucket_test
 import (
 	"context"
 	"fmt"
+	"net"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -366,4 +368,174 @@ func TestSentinelFailover(t *testing.T) {
 	_, ok, err := b.TryAcquire(background, "key", 7)
 	require.NoError(t, err)
 	require.True(t, ok)
+}
+
+// The commands that README and advice name are enough, and none is too many.
+func TestRightsOfTheUser(t *testing.T) {
+	r := startReal(t)
+	needed := []string{"evalsha", "eval", "time", "get", "set", "del"}
+	use := func(commands []string) error {
+		args := []any{"ACL", "SETUSER", "limiter", "reset", "on", ">secret", "~tokenbucket:*", "-@all"}
+		for _, c := range commands {
+			args = append(args, "+"+c)
+		}
+		require.NoError(t, r.Do(background, args...).Err())
+		require.NoError(t, r.ScriptFlush(background).Err())
+		client := redis.NewClient(&redis.Options{Addr: r.Server.Addr, Username: "limiter", Password: "secret"})
+		t.Cleanup(func() { _ = client.Close() })
+		b := newBuckets(t, client, []tokenbucket.Limit{limit(5, 1)})
+		for range 2 { // it is reloaded, then known
+			if _, err := b.Take(background, "key", 1); err != nil {
+				return err
+			}
+		}
+		return b.Forget(background, "key")
+	}
+	require.NoError(t, use(needed))
+	for i, c := range needed {
+		err := use(slices.Delete(slices.Clone(needed), i, i+1))
+		require.ErrorIs(t, err, redisbucket.ErrUnavailable, "without %s", c)
+		require.ErrorContains(t, err, "check user and password", "without %s", c)
+	}
+}
+
+func TestBothProtocols(t *testing.T) {
+	r := startReal(t)
+	for _, protocol := range []int{2, 3} {
+		client := redis.NewClient(&redis.Options{Addr: r.Server.Addr, Protocol: protocol})
+		t.Cleanup(func() { _ = client.Close() })
+		b := newBuckets(t, client, []tokenbucket.Limit{limit(2, 1e-6)})
+		key := fmt.Sprint("protocol ", protocol)
+		for _, want := range []bool{true, true, false} {
+			d, err := b.Take(background, key, 1)
+			require.NoError(t, err)
+			require.Equal(t, want, d.OK)
+		}
+		require.NoError(t, b.Refund(background, key, 1))
+		d, err := b.Take(background, key, 0)
+		require.NoError(t, err)
+		require.Equal(t, int64(1), d.Remaining())
+		require.NoError(t, r.LPush(background, "tokenbucket:"+key+" list", 1).Err())
+		_, err = b.Take(background, key+" list", 1)
+		require.ErrorIs(t, err, redisbucket.ErrForeignKey)
+	}
+}
+
+// A replica gets what the script did, not the script, and nothing of a refusal.
+func TestReplicaGetsTheValue(t *testing.T) {
+	r := startReal(t)
+	host, port, _ := strings.Cut(r.Server.Addr, ":")
+	replica := newClient(t, redistest.Start(t, "--replicaof", host, port).Addr)
+	require.Eventually(t, func() bool {
+		return strings.Contains(replica.Info(background, "replication").Val(), "master_link_status:up")
+	}, 30*sec, 50*ms)
+	require.NoError(t, r.ConfigSet(background, "repl-ping-replica-period", "3600").Err())
+	b := newBuckets(t, r.Client, []tokenbucket.Limit{limit(2, 1e-6)})
+	take := func(want bool) {
+		_, ok, err := b.TryAcquire(background, "key", 2)
+		require.NoError(t, err)
+		require.Equal(t, want, ok)
+	}
+	take(true)
+	value := r.Get(background, "tokenbucket:key").Val()
+	require.Eventually(t, func() bool { return replica.Get(background, "tokenbucket:key").Val() == value }, 30*sec, 10*ms)
+	require.Positive(t, replica.PTTL(background, "tokenbucket:key").Val())
+	require.NotContains(t, replica.Info(background, "commandstats").Val(), "cmdstat_eval")
+	sent := r.info("master_repl_offset")
+	for range 100 {
+		take(false)
+	}
+	if now := r.info("master_repl_offset"); now != sent { // the server's own chatter at most
+		before, _ := strconv.Atoi(sent)
+		after, _ := strconv.Atoi(now)
+		require.Less(t, after-before, 100)
+	}
+}
+
+func TestClusterTakesAnyKey(t *testing.T) {
+	cluster := meet(t, redistest.Cluster(t, 3))
+	b := newBuckets(t, cluster, []tokenbucket.Limit{limit(1, 1e-6)})
+	tagged := newBuckets(t, cluster, []tokenbucket.Limit{limit(1, 1e-6)}, redisbucket.WithPrefix("{tag}:"))
+	for _, key := range []string{"", "{", "}", "{}", "{}x", "{x}y", "{x}z", "x{y}{z}", "}{", "\x00\xff\r\n", strings.Repeat("{", 1000)} {
+		for _, each := range []*redisbucket.Buckets{b, tagged} {
+			for _, want := range []bool{true, false} {
+				_, ok, err := each.TryAcquire(background, key, 1)
+				require.NoError(t, err, "%q", key)
+				require.Equal(t, want, ok, "%q", key)
+			}
+		}
+	}
+}
+
+// A cluster client asks again by itself where a slot has moved, but never where an
+// answer was lost.
+func TestLostReplyInAClusterSpendsOnce(t *testing.T) {
+	servers := redistest.Cluster(t, 3)
+	_ = meet(t, servers)
+	proxies := map[string]*redistest.Proxy{}
+	for _, s := range servers {
+		proxies[s.Addr] = redistest.NewProxy(func() (net.Conn, error) { return net.Dial("tcp", s.Addr) })
+	}
+	cluster := redis.NewClusterClient(&redis.ClusterOptions{
+		Addrs: []string{servers[0].Addr},
+		Dialer: func(ctx context.Context, network, addr string) (net.Conn, error) {
+			return proxies[addr].Dial(ctx, network, addr)
+		},
+	})
+	t.Cleanup(func() { _ = cluster.Close() })
+	b := newBuckets(t, cluster, []tokenbucket.Limit{limit(10, 1e-6)}, redisbucket.WithBreak(0), redisbucket.WithTimeout(5*sec))
+	for i := range 12 {
+		key := fmt.Sprint("key ", i)
+		_, err := b.Take(background, key, 1)
+		require.NoError(t, err)
+		runs := 0
+		for _, p := range proxies {
+			runs += p.Runs()
+			p.Next(redistest.LoseReply, "")
+		}
+		_, err = b.Take(background, key, 1)
+		require.ErrorIs(t, err, redisbucket.ErrUnavailable)
+		for _, p := range proxies {
+			runs -= p.Runs()
+			p.Next(redistest.None, "")
+		}
+		require.Equal(t, -1, runs, "it is not sent again")
+		d, err := b.Take(background, key, 0)
+		require.NoError(t, err)
+		require.Equal(t, int64(8), d.Remaining(), "spent once")
+	}
+}
+
+// A slot moves while buckets of its keys are in use: what they have spent moves too.
+func TestClusterMovesASlot(t *testing.T) {
+	servers := redistest.Cluster(t, 2)
+	cluster := meet(t, servers)
+	b := newBuckets(t, cluster, []tokenbucket.Limit{limit(10, 1e-6)})
+	const key = "tokenbucket:key"
+	remaining := int64(10)
+	take := func(when string) {
+		t.Helper()
+		d, err := b.Take(background, "key", 1)
+		require.NoError(t, err, when)
+		remaining--
+		require.Equal(t, remaining, d.Remaining(), when)
+	}
+	take("before")
+	slot := cluster.ClusterKeySlot(background, key).Val()
+	from, to := newClient(t, servers[0].Addr), newClient(t, servers[1].Addr)
+	if from.Exists(background, key).Err() != nil {
+		from, to = to, from
+	}
+	id := func(c *redis.Client) string { return c.Do(background, "CLUSTER", "MYID").Val().(string) }
+	require.NoError(t, to.Do(background, "CLUSTER", "SETSLOT", slot, "IMPORTING", id(from)).Err())
+	require.NoError(t, from.Do(background, "CLUSTER", "SETSLOT", slot, "MIGRATING", id(to)).Err())
+	take("not moved yet")
+	host, port, _ := strings.Cut(to.Options().Addr, ":")
+	require.NoError(t, from.Do(background, "MIGRATE", host, port, key, 0, 5000).Err())
+	take("ASK")
+	for _, c := range []*redis.Client{to, from} {
+		require.NoError(t, c.Do(background, "CLUSTER", "SETSLOT", slot, "NODE", id(to)).Err())
+	}
+	take("MOVED")
+	take("after")
 }
