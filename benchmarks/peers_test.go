@@ -40,6 +40,7 @@ type perKey struct {
 var singles = []single{
 	{name: "x-time-rate", open: openRate},
 	{name: ours, open: openBucket},
+	{name: ours + "-Take", open: openTake},
 	{name: "juju", open: openJuju},
 	{name: "tailscale", open: openTailscale},
 	{name: "failsafe", open: openFailsafe},
@@ -71,6 +72,12 @@ func openRate(_ testing.TB, l tokenbucket.Limit) func() bool {
 func openBucket(_ testing.TB, l tokenbucket.Limit) func() bool {
 	bucket := tokenbucket.MustNew(l)
 	return func() bool { _, ok := bucket.TryAcquire(1); return ok }
+}
+
+// openTake is openBucket with everything a header needs.
+func openTake(_ testing.TB, l tokenbucket.Limit) func() bool {
+	bucket := tokenbucket.MustNew(l)
+	return func() bool { return bucket.Take(1).OK }
 }
 
 func openJuju(_ testing.TB, l tokenbucket.Limit) func() bool {

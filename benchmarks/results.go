@@ -162,10 +162,21 @@ func largest(values []float64) float64 {
 	return most
 }
 
+// rounds returns how many there were.
+func (r *results) rounds() int {
+	most := 0
+	for _, g := range r.grids {
+		for _, values := range g.values {
+			most = max(most, len(values))
+		}
+	}
+	return most
+}
+
 // writeMachine says when, where and with what versions it was measured.
-func writeMachine(w io.Writer, processor string) error {
+func (r *results) writeMachine(w io.Writer) error {
 	fmt.Fprintf(w, "%s, %s, %s/%s, %d processors (%s), %d rounds; ",
-		time.Now().Format("2 January 2006"), runtime.Version(), runtime.GOOS, runtime.GOARCH, runtime.NumCPU(), strings.TrimSpace(processor), *rounds)
+		time.Now().Format("2 January 2006"), runtime.Version(), runtime.GOOS, runtime.GOARCH, runtime.NumCPU(), strings.TrimSpace(r.machine), r.rounds())
 	list := exec.Command("go", "list", "-m", "-f", "{{if not (or .Main .Indirect .Replace)}}{{.Path}} {{.Version}}{{end}}", "all")
 	modules, err := list.Output()
 	if err != nil {

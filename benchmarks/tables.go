@@ -47,6 +47,7 @@ var tables = []table{
 		},
 		views: []view{
 			{unit: "ns/op", caption: "Time per decision: x-time-rate in ns, the others as a ratio to it", base: "x-time-rate", compare: ratio, format: "%.2f"},
+			{unit: "ns/op", caption: "The same beside one clock read and one compare-and-swap", base: "(time.Since,CAS)", compare: ratio, format: "%.2f", columns: "admitted serial"},
 		},
 	},
 	{
@@ -94,6 +95,7 @@ var tables = []table{
 		passes: []pass{{".", "300ms", "2"}},
 		views: []view{
 			{unit: "decisions/s", caption: "Decisions a second: PINGs a second, the others as a share of them", base: "(PING)", compare: ratio, format: "%.2f"},
+			{unit: "decisions/s", caption: "The same beside redis_rate", base: "redis_rate", compare: ratio, format: "%.2f"},
 		},
 	},
 	{
