@@ -6,7 +6,7 @@
 //
 // [New] makes middleware of the shape func(http.Handler) http.Handler, for any
 // router. It asks a [Limiter]: [PerKey] has a bucket for every client, [Shared] one
-// for all, [Both] takes from either. It does not wrap the http.ResponseWriter, so
+// for all, [Both] takes from two. It does not wrap the http.ResponseWriter, so
 // whatever an http.ResponseController can do works behind it. It sets
 //
 //	field                  when          value

@@ -39,7 +39,8 @@ func exchange(t *testing.T, server *httptest.Server, request string) string {
 
 func TestOnTheWire(t *testing.T) {
 	bucket := tokenbucket.MustNew(tenHalf[0], tokenbucket.WithClock(new(waittest.Clock)), tokenbucket.WithTokens(6))
-	server := httptest.NewServer(newGatewayOf(t, httplimit.Shared(bucket), prices).handler)
+	g := newGatewayOf(t, httplimit.Shared(bucket), prices)
+	server := httptest.NewServer(g.handler)
 	defer server.Close()
 	require.Equal(t, `HTTP/1.1 200 OK
 Ratelimit: "default";r=1;t=2
@@ -69,6 +70,7 @@ Connection: close
 	head := exchange(t, server, "HEAD /export")
 	require.Contains(t, head, "429")
 	require.NotContains(t, head, "{", "no body for HEAD")
+	require.Equal(t, 1, g.served)
 }
 
 func TestResponseWriterIsNotWrapped(t *testing.T) {
