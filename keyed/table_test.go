@@ -3,11 +3,26 @@ package keyed
 import (
 	"hash/maphash"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/aa014e13/tokenbucket"
 )
+
+// Values of two limits, told apart by their balances; 0 is full.
+var tableLimits = tokenbucket.Limits{{Capacity: 1, RefillPerSec: 1}, {Capacity: 1, RefillPerSec: 1}}
+
+func statesOf(value float64) []tokenbucket.State {
+	if value == 0 {
+		return []tokenbucket.State{{Balance: 1}, {Balance: 1}}
+	}
+	return []tokenbucket.State{{Balance: 1}, {Balance: -value}}
+}
+
+func newTable() *table[int] {
+	return &table[int]{seed: maphash.MakeSeed(), further: 1}
+}
 
 // A Go map is the model. Each byte pair is an operation and a key; few keys, so
 // that they meet, or many, so that the table grows and shrinks.
@@ -15,24 +30,23 @@ func FuzzTable(f *testing.F) {
 	f.Add([]byte{0, 1, 0, 2, 1, 1, 2, 0, 0, 1}, uint8(1))
 	f.Add(make([]byte, 600), uint8(7))
 	f.Fuzz(func(t *testing.T, ops []byte, spread uint8) {
-		tab := table[int]{seed: maphash.MakeSeed(), stride: 2}
-		model := map[int]float64{}
+		tab, model := newTable(), map[int]float64{}
 		for i := 0; i+1 < len(ops); i += 2 {
 			key := int(ops[i+1])
 			if spread%2 == 1 {
 				key += i << 8
 			}
-			operate(&tab, model, ops[i]%4, key, float64(i))
+			operate(tab, model, ops[i]%4, key, float64(i%6))
 			require.Equal(t, len(model), tab.len)
 		}
-		requireSame(t, &tab, model)
+		requireSame(t, tab, model)
 		for key := range model {
 			require.True(t, tab.remove(tab.hash(key), key))
+			require.False(t, tab.remove(tab.hash(key), key))
 			delete(model, key)
 		}
-		requireSame(t, &tab, model)
-		require.LessOrEqual(t, len(tab.slabs), 1)
-		require.LessOrEqual(t, len(tab.index), 8)
+		requireSame(t, tab, model)
+		require.Nil(t, tab.entries)
 	})
 }
 
@@ -40,70 +54,154 @@ func operate(tab *table[int], model map[int]float64, op byte, key int, value flo
 	hash := tab.hash(key)
 	switch {
 	case op < 2: // insert or overwrite
-		states := tab.find(hash, key)
-		if states == nil {
-			states = tab.insert(hash, key)
+		if slot := tab.find(hash, key); slot >= 0 {
+			tab.store(slot, statesOf(value))
+		} else {
+			tab.insert(hash, key, statesOf(value))
 		}
-		states[1].Balance = value
 		model[key] = value
 	case op == 2:
 		tab.remove(hash, key)
 		delete(model, key)
-	default: // sweep whatever is divisible by 3
-		tab.sweep(4, func(states []tokenbucket.State) bool {
-			if int(states[1].Balance)%3 != 0 {
-				return false
+	default: // sweep away whatever is 0
+		tab.sweep(tab.len, tableLimits, 0)
+		for key, value := range model {
+			if value == 0 {
+				delete(model, key)
 			}
-			for key, value := range model {
-				if value == states[1].Balance {
-					delete(model, key)
-				}
-			}
-			return true
-		})
+		}
 	}
 }
 
 func requireSame(t *testing.T, tab *table[int], model map[int]float64) {
 	t.Helper()
 	require.Equal(t, len(model), tab.len)
+	states := make([]tokenbucket.State, 2)
 	for key, value := range model {
-		states := tab.find(tab.hash(key), key)
-		require.NotNil(t, states, key)
-		require.Equal(t, value, states[1].Balance)
+		slot := tab.find(tab.hash(key), key)
+		require.GreaterOrEqual(t, slot, 0, key)
+		tab.load(slot, states)
+		require.Equal(t, statesOf(value), states)
+	}
+	requireCounts(t, tab)
+}
+
+// requireCounts counts anew how many keys passed by each group.
+func requireCounts(t *testing.T, tab *table[int]) {
+	t.Helper()
+	passed := make([]int, len(tab.groups))
+	for at, g := range tab.groups {
+		for taken := g.taken(); taken != 0; taken = taken.rest() {
+			key := tab.entries[at*slotsPerGroup+taken.first()].key
+			for by := tab.home(tab.hash(key)); by != at; by = tab.next(by) {
+				passed[by]++
+			}
+		}
+	}
+	for at, g := range tab.groups {
+		require.Equal(t, passed[at], int(g>>(8*slotsPerGroup)), "group %d", at)
 	}
 }
 
-// Keys whose hashes begin at the same place stand in one run of the index.
-func TestTableKeepsRunsTogether(t *testing.T) {
-	tab := table[int]{seed: maphash.MakeSeed(), stride: 2}
-	model := map[int]float64{}
+func TestTableGrowsAndShrinks(t *testing.T) {
+	tab, model := newTable(), map[int]float64{}
 	for key := range 5000 {
-		operate(&tab, model, 0, key, float64(key))
+		operate(tab, model, 0, key, float64(key%5))
 	}
+	requireSame(t, tab, model)
+	require.LessOrEqual(t, len(tab.entries), 5000*3/2)
 	for key := 0; key < 5000; key += 3 {
-		operate(&tab, model, 2, key, 0)
+		operate(tab, model, 2, key, 0)
 	}
-	requireSame(t, &tab, model)
+	requireSame(t, tab, model)
 	for key := range 5000 {
-		operate(&tab, model, byte(key%3), key, float64(key))
+		operate(tab, model, byte(key%3), key, float64(key%5))
 	}
-	requireSame(t, &tab, model)
+	requireSame(t, tab, model)
+	for key := range 4990 {
+		operate(tab, model, 2, key, 0)
+	}
+	requireSame(t, tab, model)
+	require.LessOrEqual(t, len(tab.entries), 5*len(model))
 }
 
-func TestTableSweepsEveryEntry(t *testing.T) {
-	tab := table[int]{seed: maphash.MakeSeed(), stride: 2}
-	model := map[int]float64{}
+// Keys of one hash pass by one group after another, around the end, and more of
+// them than a group can count.
+func TestTableKeepsKeysOfOneHash(t *testing.T) {
+	for _, hash := range []uint64{0, 1<<56 - 1, 0xabcdef << 20} {
+		tab := newTable()
+		tab.rebuild(100)
+		for key := range 500 {
+			tab.insert(hash, key, statesOf(1))
+		}
+		for key := range 500 {
+			require.GreaterOrEqual(t, tab.find(hash, key), 0, key)
+		}
+		require.Less(t, tab.find(hash, 500), 0)
+		for key := range 400 {
+			tab.drop(hash, tab.find(hash, key))
+			require.GreaterOrEqual(t, tab.find(hash, 499), 0)
+		}
+	}
+}
+
+// A search ends even if keys have passed by every group.
+func TestTableSearchEnds(t *testing.T) {
+	tab := newTable()
+	tab.rebuild(2)
+	first, second := uint64(1), uint64(1<<56-1)
+	for key := range 8 {
+		tab.insert(first, key, statesOf(1))
+	}
+	for key := range 4 {
+		tab.insert(second, 100+key, statesOf(1))
+	}
+	for key := range 6 {
+		tab.drop(first, tab.find(first, key))
+	}
+	for key := range 4 {
+		tab.insert(second, 200+key, statesOf(1))
+	}
+	require.True(t, tab.groups[0].isPassed() && tab.groups[1].isPassed())
+	require.Less(t, tab.find(first, 300), 0)
+	require.Less(t, tab.find(second, 300), 0)
+}
+
+func TestTableSweepsEveryKey(t *testing.T) {
+	tab, model := newTable(), map[int]float64{}
 	for key := range 1000 {
-		operate(&tab, model, 0, key, 1)
+		operate(tab, model, 0, key, 1)
 	}
-	seen := 0
-	for range 250 {
-		tab.sweep(4, func([]tokenbucket.State) bool { seen++; return false })
+	dropped := 0
+	for range 1000/4 + 1 {
+		dropped += tab.sweep(4, tableLimits, 0)
 	}
-	require.Equal(t, 1000, seen)
-	for range 250 {
-		tab.sweep(4, func([]tokenbucket.State) bool { return true })
+	require.Zero(t, dropped)
+	for range 1000/4 + 1 {
+		tab.sweep(4, tableLimits, 10*time.Second)
 	}
 	require.Zero(t, tab.len)
+}
+
+// A sweep goes on where it was when the table is made anew.
+func TestTableSweepsOnWhileItGrows(t *testing.T) {
+	tab, model := newTable(), map[int]float64{}
+	for key := range 1000 {
+		operate(tab, model, 0, key, 0)
+	}
+	for key := range 4000 {
+		tab.sweep(4, tableLimits, 0)
+		operate(tab, model, 0, 1000+key, 1)
+	}
+	require.Equal(t, 4000, tab.len)
+}
+
+func TestTags(t *testing.T) {
+	for hash := range uint64(256) {
+		tag := tagOf(hash)
+		require.NotZero(t, tag)
+		g := 200*passedBy | tag<<16 | 0x01<<8 | 0x80<<32
+		require.Equal(t, 2, (g &^ (0xff00 | 0xff<<32)).tagged(tag).first())
+		require.Equal(t, slots(0x80_00_80_80_00), g.taken())
+	}
 }
