@@ -79,7 +79,7 @@ func (b *Buckets) TryAcquire(ctx context.Context, key string, cost float64) (wai
 	case checkCost(cost, capacity(b.limits)) != nil:
 		return tokenbucket.Never, false, nil
 	}
-	if d, leased, err := b.takeLeased(ctx, key, cost); leased {
+	if d, leased, err := b.takeLeased(ctx, key, cost, false); leased {
 		return d.Wait, d.OK, err
 	}
 	r := request{key: b.stored(key), cost: cost}
@@ -97,7 +97,7 @@ func (b *Buckets) TryAcquire(ctx context.Context, key string, cost float64) (wai
 
 // Take is TryAcquire with everything a header needs.
 func (b *Buckets) Take(ctx context.Context, key string, cost float64) (tokenbucket.Decision, error) {
-	if d, leased, err := b.takeLeased(ctx, key, cost); leased {
+	if d, leased, err := b.takeLeased(ctx, key, cost, true); leased {
 		return d, err
 	}
 	r := request{key: b.stored(key), cost: legible(cost)}
@@ -111,16 +111,23 @@ func (b *Buckets) Take(ctx context.Context, key string, cost float64) (tokenbuck
 	return b.decide(r, a, cost)
 }
 
-// takeLeased is Take for what a lease decides.
-func (b *Buckets) takeLeased(ctx context.Context, key string, cost float64) (d tokenbucket.Decision, leased bool, err error) {
+// takeLeased is Take for what a lease decides. Of a grant it tells no more than that
+// unless asked for all.
+func (b *Buckets) takeLeased(ctx context.Context, key string, cost float64, all bool) (d tokenbucket.Decision, leased bool, err error) {
 	if !b.leases.covers(cost) {
 		return d, false, nil
 	}
-	d, err = b.leases.take(ctx, short(key), cost)
-	if b.fallsBack(err) {
+	o, err := b.leases.take(ctx, short(key), cost)
+	switch {
+	case b.fallsBack(err):
 		return b.fallback.Take(key, cost), true, nil
+	case err != nil:
+		return d, err != errNotLeased, err
+	case o.granted && !all:
+		return tokenbucket.Decision{OK: true}, true, nil
+	default:
+		return b.leases.tell(o, cost), true, nil
 	}
-	return d, err != errNotLeased, err
 }
 
 // noCost is above any capacity.

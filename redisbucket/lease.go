@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"strings"
 	"sync"
 	"time"
@@ -41,9 +42,9 @@ type leases struct {
 	mu       sync.Mutex
 	byKey    map[string]*lease
 	idle     list.List // of *lease, nothing under way; the latest used first
-	scratch  []tokenbucket.State
 	sweeper  *time.Timer
 	next     time.Duration // when the sweeper is due, Never if it is not set
+	served   []*caller     // to be woken
 	closed   bool
 	lost     error          // why a lease was not given back, once closed
 	underWay sync.WaitGroup // exchanges with the server
@@ -56,9 +57,8 @@ type lease struct {
 	expires time.Duration // when they go back
 	seen    ledger        // the server's, as of the latest answer
 
-	refused   float64       // the cost that the server refused, 0 for none
-	refusedAt time.Duration // when
-	until     time.Duration // the instant that the refusal named, at most maxRefused later
+	refused float64       // the cost that the server refused by that, 0 for none
+	until   time.Duration // the instant that it named, at most maxRefused later
 
 	place     *list.Element // among the idle; nil while an exchange is under way
 	waiting   []*caller     // for its end, in order of arrival
@@ -68,20 +68,28 @@ type lease struct {
 // ledger is what the server has for a key, as of an answer. The server decided
 // between the instants at which it was asked and answered.
 type ledger struct {
-	states         []tokenbucket.State
-	now            time.Duration // by the server's clock
+	states         []tokenbucket.State // never changed
+	now            time.Duration       // by the server's clock
 	asked, arrived time.Duration
 }
 
-// caller waits for a decision.
+// outcome is what was decided about a cost, and by what.
+type outcome struct {
+	granted bool
+	left    float64       // tokens of the lease, before
+	seen    ledger        // the server's
+	at      time.Duration // by the local clock
+}
+
+// caller waits for an outcome.
 type caller struct {
-	ctx      context.Context
-	cost     float64
-	done     chan struct{} // closed when it is settled
-	settled  bool
-	gone     bool // it does not wait any more
-	decision tokenbucket.Decision
-	err      error
+	ctx     context.Context
+	cost    float64
+	done    chan struct{} // closed once it is settled
+	settled bool
+	gone    bool // it does not wait any more
+	outcome outcome
+	err     error
 }
 
 // errNotLeased says that the server is to decide.
@@ -92,15 +100,14 @@ func newLeases(s *server, c config) *leases {
 		return nil
 	}
 	t := &leases{
-		server:  s,
-		limits:  c.limits,
-		prefix:  c.prefix,
-		size:    min(c.lease.tokens, capacity(c.limits)), // nobody can have more
-		maxAge:  c.lease.maxAge,
-		origin:  time.Now(),
-		byKey:   map[string]*lease{},
-		scratch: make([]tokenbucket.State, len(c.limits)),
-		next:    tokenbucket.Never,
+		server: s,
+		limits: c.limits,
+		prefix: c.prefix,
+		size:   min(c.lease.tokens, capacity(c.limits)), // nobody can have more
+		maxAge: c.lease.maxAge,
+		origin: time.Now(),
+		byKey:  map[string]*lease{},
+		next:   tokenbucket.Never,
 	}
 	s.onGiveBack = t.refunded
 	return t
@@ -115,21 +122,21 @@ func (t *leases) now() time.Duration { return time.Since(t.origin) }
 
 // take decides by the key's lease. It returns errNotLeased if there is none, and no
 // room for one.
-func (t *leases) take(ctx context.Context, key string, cost float64) (tokenbucket.Decision, error) {
+func (t *leases) take(ctx context.Context, key string, cost float64) (outcome, error) {
 	if err := ctx.Err(); err != nil {
-		return tokenbucket.Decision{}, err
+		return outcome{}, err
 	}
 	t.mu.Lock()
 	l := t.findLocked(key)
 	if l == nil {
 		t.mu.Unlock()
-		return tokenbucket.Decision{}, errNotLeased
+		return outcome{}, errNotLeased
 	}
 	if l.place != nil {
-		t.idle.MoveToFront(l.place)
-		if d, ok := t.decideLocked(l, cost); ok {
+		if o, ok := t.decideLocked(l, cost); ok {
+			t.idle.MoveToFront(l.place)
 			t.mu.Unlock()
-			return d, nil
+			return o, nil
 		}
 	}
 	c := &caller{ctx: ctx, cost: cost, done: make(chan struct{})}
@@ -164,17 +171,24 @@ func (t *leases) findLocked(key string) *lease {
 }
 
 // decideLocked decides without the server, if it can.
-func (t *leases) decideLocked(l *lease, cost float64) (d tokenbucket.Decision, ok bool) {
-	switch now := t.now(); {
+func (t *leases) decideLocked(l *lease, cost float64) (o outcome, ok bool) {
+	now := t.now()
+	switch {
 	case l.tokens > 0 && now >= l.expires: // the timer is late
-		return d, false
+		return o, false
 	case l.tokens >= cost:
-		return t.grantLocked(l, now, cost), true
+		return l.grantLocked(now, cost), true
 	case t.isRefusedLocked(l, now, cost):
-		return t.refuseLocked(l, now, cost), true
+		return outcome{false, l.tokens, l.seen, now}, true
 	default:
-		return d, false
+		return o, false
 	}
+}
+
+func (l *lease) grantLocked(now time.Duration, cost float64) outcome {
+	o := outcome{true, l.tokens, l.seen, now}
+	l.tokens = max(0, l.tokens-cost)
+	return o
 }
 
 // isRefusedLocked reports whether a refusal stands that a cost meets as well. What is
@@ -182,64 +196,53 @@ func (t *leases) decideLocked(l *lease, cost float64) (d tokenbucket.Decision, o
 // the ledger that it refused by says for how long. It is counted from the instant
 // at which the server was asked, so it never stands for longer.
 func (t *leases) isRefusedLocked(l *lease, now time.Duration, cost float64) bool {
-	if l.refused == 0 || cost-l.tokens < l.refused || now-l.refusedAt >= maxRefused {
+	if l.refused == 0 || cost-l.tokens < l.refused || now-l.seen.asked >= maxRefused {
 		return false
 	}
-	copy(t.scratch, l.seen.states)
-	_, ok := t.limits.TryAcquire(t.scratch, l.seen.now+now-l.seen.asked, cost-l.tokens)
+	var few [2]tokenbucket.State
+	states := append(few[:0], l.seen.states...)
+	_, ok := t.limits.TryAcquire(states, l.seen.now+now-l.seen.asked, cost-l.tokens)
 	return !ok
 }
 
-// grantLocked spends a cost from the lease, and tells the decision.
-func (t *leases) grantLocked(l *lease, now time.Duration, cost float64) tokenbucket.Decision {
-	at := t.poolLocked(l, now)
-	l.tokens -= cost
-	d := t.limits.Take(t.scratch, at, cost)
-	if !d.OK { // others wait, for tokens that are not there yet
-		_ = t.limits.Charge(t.scratch, at, cost)
-		d = t.limits.Take(t.scratch, at, cost)
+// tell tells a decision by what the server had at its latest answer together with
+// what was left here: the bucket as if nobody else had come since. It counts from
+// the instant at which the answer arrived, so that waits suffice.
+func (t *leases) tell(o outcome, cost float64) tokenbucket.Decision {
+	var few [2]tokenbucket.State
+	states := append(few[:0], o.seen.states...)
+	at := (o.seen.now + o.at - o.seen.arrived).Truncate(time.Microsecond)
+	_ = t.limits.Refund(states, at, o.left)
+	d := t.limits.Take(states, at, cost)
+	switch {
+	case !o.granted:
+		d.OK, d.Wait = false, max(roundUp(d.Wait), time.Microsecond)
+	case !d.OK: // the server owes to others who wait
+		_ = t.limits.Charge(states, at, cost)
+		d = t.limits.Take(states, at, cost)
 		d.OK, d.Wait = true, 0
 	}
 	return d
 }
 
-// refuseLocked tells the decision on a cost that the server has refused.
-func (t *leases) refuseLocked(l *lease, now time.Duration, cost float64) tokenbucket.Decision {
-	at := t.poolLocked(l, now)
-	d := t.limits.Take(t.scratch, at, cost)
-	d.OK, d.Wait = false, max(roundUp(d.Wait), time.Microsecond)
-	return d
-}
-
-// poolLocked sets scratch to what the server had at its latest answer together with
-// what is left here: the bucket as if nobody else had come since. It returns the
-// server's time, counted from the instant at which the answer arrived, so that
-// waits suffice.
-func (t *leases) poolLocked(l *lease, now time.Duration) (at time.Duration) {
-	copy(t.scratch, l.seen.states)
-	at = (l.seen.now + now - l.seen.arrived).Truncate(time.Microsecond)
-	_ = t.limits.Refund(t.scratch, at, l.tokens)
-	return at
-}
-
 // await waits until a caller is settled or loses patience.
-func (t *leases) await(ctx context.Context, l *lease, c *caller) (tokenbucket.Decision, error) {
+func (t *leases) await(ctx context.Context, l *lease, c *caller) (outcome, error) {
 	bounded := t.server.deadlines.after(ctx)
 	select {
 	case <-c.done:
-		return c.decision, c.err
+		return c.outcome, c.err
 	case <-bounded.Done():
 	case <-ctx.Done():
 	}
 	if !t.leave(c) {
-		return c.decision, c.err
+		return c.outcome, c.err
 	}
 	r := request{key: t.prefix + l.key, cost: c.cost}
 	name := t.server.nameFor(r.key)
 	if err := ctx.Err(); err != nil {
-		return tokenbucket.Decision{}, gaveUp(r, name, err)
+		return outcome{}, gaveUp(r, name, err)
 	}
-	return tokenbucket.Decision{}, explain(r, name, errNoAnswer{t.server.deadlines.timeout})
+	return outcome{}, explain(r, name, errNoAnswer{t.server.deadlines.timeout})
 }
 
 // leave lets a caller go, unless it is settled already.
@@ -250,12 +253,22 @@ func (t *leases) leave(c *caller) bool {
 	return c.gone
 }
 
-func (c *caller) settle(d tokenbucket.Decision, err error) {
+func (t *leases) settleLocked(c *caller, o outcome, err error) {
 	if c.gone {
 		return
 	}
-	c.decision, c.err, c.settled = d, err, true
-	close(c.done)
+	c.outcome, c.err, c.settled = o, err, true
+	t.served = append(t.served, c)
+}
+
+// unlock unlocks, and then wakes those who have been served.
+func (t *leases) unlock() {
+	served := t.served
+	t.served = nil
+	t.mu.Unlock()
+	for _, c := range served {
+		close(c.done)
+	}
 }
 
 // askLocked asks the server for what the first who waits is short of, and for as much
@@ -265,67 +278,85 @@ func (t *leases) askLocked(l *lease) {
 		t.giveBackLocked(l)
 		return
 	}
-	c := l.waiting[0]
-	short := c.cost - l.tokens
-	r := request{key: t.prefix + l.key, cost: short, further: t.size - short}
-	asked := t.now()
+	ctx := context.WithoutCancel(l.waiting[0].ctx)
 	t.leaveIdleLocked(l)
 	t.underWay.Go(func() {
-		a, err := t.server.ask(context.WithoutCancel(c.ctx), r)
+		runtime.Gosched() // others may come at the same time
+		r, asked := t.newRequest(l)
+		a, err := t.server.ask(ctx, r)
 		t.mu.Lock()
-		defer t.mu.Unlock()
+		defer t.unlock()
 		if err == nil {
-			err = t.learnLocked(l, r, a, asked)
+			err = t.heedLocked(l, r, a, asked)
 		}
-		if err == nil {
-			l.waiting = l.waiting[1:]
-			t.heedLocked(l, a, c, short)
-		}
-		t.settleLocked(l, err)
+		t.serveLocked(l, err)
 	})
 }
 
-// learnLocked notes what the server has, and what it gave.
-func (t *leases) learnLocked(l *lease, r request, a answer, asked time.Duration) error {
+// newRequest returns what is to be taken for those who wait, and besides up to a whole
+// lease.
+func (t *leases) newRequest(l *lease) (r request, now time.Duration) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	first, others := l.waiting[0], 0.0
+	for _, c := range l.waiting[1:] {
+		if !c.gone {
+			others += c.cost
+		}
+	}
+	return request{key: t.prefix + l.key, cost: first.cost - l.tokens, further: t.size - first.cost + others}, t.now()
+}
+
+// heedLocked notes what the server answered, and settles the first who waits by it.
+func (t *leases) heedLocked(l *lease, r request, a answer, asked time.Duration) error {
 	now, states, err := a.states(t.limits, r)
 	if err != nil {
 		return err
 	}
 	l.seen = ledger{states, now, asked, t.now()}
 	if a.admitted() {
-		taken := r.cost + a.further()
-		_ = t.limits.Charge(l.seen.states, now, taken)
-		l.tokens += taken
-		l.expires = l.seen.arrived + t.maxAge
+		t.gainLocked(l, r, a.further())
+	} else {
+		t.noteRefusalLocked(l, r)
 	}
 	return nil
 }
 
-// heedLocked settles a caller by the answer to what it was short of.
-func (t *leases) heedLocked(l *lease, a answer, c *caller, short float64) {
-	now := l.seen.arrived
-	if a.admitted() {
-		l.refused = 0
-		if !c.gone {
-			c.settle(t.grantLocked(l, now, c.cost), nil)
-			l.tokens = max(0, l.tokens) // the last bit of cost - short
-		}
-		return
+// gainLocked adds to a lease what the server gave.
+func (t *leases) gainLocked(l *lease, r request, further float64) {
+	_ = t.limits.Charge(l.seen.states, l.seen.now, r.cost+further)
+	l.tokens += r.cost + further
+	l.refused = 0
+	l.expires = l.seen.arrived + t.maxAge
+	if c := l.nextLocked(); !c.gone {
+		t.settleLocked(c, l.grantLocked(l.seen.arrived, c.cost), nil)
 	}
-	d := t.refuseLocked(l, now, c.cost)
-	if !l.refunding {
-		l.refused, l.refusedAt = short, now
-		l.until = now + min(d.Wait, maxRefused)
-	}
-	c.settle(d, nil)
 }
 
-// settleLocked serves those who have waited for an exchange that is over, in order of
+// noteRefusalLocked remembers what the server refused.
+func (t *leases) noteRefusalLocked(l *lease, r request) {
+	c := l.nextLocked()
+	o := outcome{false, l.tokens, l.seen, l.seen.arrived}
+	if !l.refunding {
+		l.refused = r.cost
+		l.until = o.at + min(t.tell(o, c.cost).Wait, maxRefused)
+	}
+	t.settleLocked(c, o, nil)
+}
+
+// nextLocked removes the first who waits, and returns it.
+func (l *lease) nextLocked() *caller {
+	c := l.waiting[0]
+	l.waiting = l.waiting[1:]
+	return c
+}
+
+// serveLocked serves those who have waited for an exchange that is over, in order of
 // arrival, until one of them needs another exchange.
-func (t *leases) settleLocked(l *lease, err error) {
+func (t *leases) serveLocked(l *lease, err error) {
 	l.refunding = false
 	for len(l.waiting) > 0 {
-		if c := l.waiting[0]; !c.gone && !t.serveLocked(l, c, err) {
+		if c := l.waiting[0]; !c.gone && !t.serveOneLocked(l, c, err) {
 			t.askLocked(l)
 			return
 		}
@@ -333,16 +364,16 @@ func (t *leases) settleLocked(l *lease, err error) {
 	}
 	l.waiting = nil
 	l.place = t.idle.PushFront(l)
-	if t.closed || (l.tokens == 0 && l.refused == 0) {
+	if t.closed || l.tokens > t.size || (l.tokens == 0 && l.refused == 0) {
 		t.endLocked(l)
 		return
 	}
 	t.setSweeperLocked(l.ends())
 }
 
-// serveLocked settles a caller, unless the server has to be asked for it.
-func (t *leases) serveLocked(l *lease, c *caller, err error) bool {
-	d, ok := t.decideLocked(l, c.cost)
+// serveOneLocked settles a caller, unless the server has to be asked for it.
+func (t *leases) serveOneLocked(l *lease, c *caller, err error) bool {
+	o, ok := t.decideLocked(l, c.cost)
 	switch {
 	case ok:
 		err = nil
@@ -352,7 +383,7 @@ func (t *leases) serveLocked(l *lease, c *caller, err error) bool {
 	default:
 		return false
 	}
-	c.settle(d, err)
+	t.settleLocked(c, o, err)
 	return true
 }
 
@@ -375,11 +406,11 @@ func (t *leases) giveBackLocked(l *lease) {
 	t.underWay.Go(func() {
 		_, err := t.server.ask(context.Background(), r)
 		t.mu.Lock()
-		defer t.mu.Unlock()
+		defer t.unlock()
 		if t.closed && t.lost == nil {
 			t.lost = err
 		}
-		t.settleLocked(l, nil)
+		t.serveLocked(l, nil)
 	})
 }
 

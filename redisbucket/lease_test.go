@@ -1,12 +1,22 @@
 package redisbucket_test
 
 import (
+	"context"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
+	"time"
 
+	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
 	"github.com/aa014e13/tokenbucket"
 	"github.com/aa014e13/tokenbucket/redisbucket"
+	"github.com/aa014e13/tokenbucket/redisbucket/internal/redistest"
 )
 
 func (b *bubble) leasing(tokens float64, limits ...tokenbucket.Limit) *redisbucket.Buckets {
@@ -14,16 +24,562 @@ func (b *bubble) leasing(tokens float64, limits ...tokenbucket.Limit) *redisbuck
 	return b.machine(limits, redisbucket.WithLease(tokens, maxAge))
 }
 
+// requireLocal checks that something asks the server for nothing.
+func (b *bubble) requireLocal(do func()) {
+	b.t.Helper()
+	before := b.CommandCount()
+	do()
+	require.Equal(b.t, before, b.CommandCount(), "no round trip")
+}
+
+func (b *bubble) requireRefused(m *redisbucket.Buckets, cost float64, want time.Duration) {
+	b.t.Helper()
+	wait, ok, err := m.TryAcquire(background, "key", cost)
+	require.NoError(b.t, err)
+	require.False(b.t, ok)
+	require.Equal(b.t, want, wait)
+	d, err := m.Take(background, "key", cost)
+	require.NoError(b.t, err)
+	require.False(b.t, d.OK)
+	require.Equal(b.t, want, d.Wait)
+}
+
+// connect lets the first request meet a connection that is there.
+func (f *frail) connect() {
+	f.t.Helper()
+	f.level(f.buckets)
+}
+
 func TestLeaseTakesOneRoundTrip(t *testing.T) {
 	inBubble(t, func(b *bubble) {
-		m, plain := b.leasing(5, limit(100, 1)), b.machine([]tokenbucket.Limit{limit(100, 1)})
-		for range 5 {
-			b.drain(m, 1)
-		}
+		m := b.leasing(5, limit(100, 1))
+		plain := b.machine([]tokenbucket.Limit{limit(100, 1)})
+		b.drain(m, 1)
+		require.Equal(t, 95.0, b.level(plain))
+		b.requireLocal(func() {
+			for i := range 4 {
+				d, err := m.Take(background, "key", 1)
+				require.NoError(t, err)
+				require.True(t, d.OK)
+				require.Equal(t, int64(98-i), d.Remaining(), "what is left here is part of the bucket")
+				require.Equal(t, time.Duration(2+i)*sec, d.Reset())
+				require.Equal(t, limit(100, 1), d.Limit)
+			}
+		})
 		require.Equal(t, 95.0, b.level(plain))
 		b.drain(m, 1)
 		require.Equal(t, 90.0, b.level(plain))
-		b.to(maxAge)
-		require.Equal(t, 94.1, b.level(plain))
 	})
+}
+
+func TestLeaseThatAgesIsGivenBack(t *testing.T) {
+	inBubble(t, func(b *bubble) {
+		m, plain := b.leasing(5, limit(100, 1)), b.machine([]tokenbucket.Limit{limit(100, 1)})
+		b.drain(m, 2)
+		b.to(maxAge - us)
+		require.InDelta(t, 95.1, b.level(plain), 1e-5)
+		b.to(maxAge)
+		require.InDelta(t, 98.1, b.level(plain), 1e-5)
+		b.requireLocal(func() { b.to(time.Hour) })
+	})
+}
+
+func TestLeaseShrinksToWhatIsThere(t *testing.T) {
+	inBubble(t, func(b *bubble) {
+		m, plain := b.leasing(5, limit(10, 1)), b.machine([]tokenbucket.Limit{limit(10, 1)})
+		b.drain(plain, 6.5)
+		require.Equal(t, 3.5, b.level(m), "connected")
+		before := b.CommandCount()
+		b.drain(m, 1)
+		require.Equal(t, 4, b.CommandCount()-before, "the script, and TIME, GET and SET in it")
+		require.Equal(t, 0.5, b.level(plain))
+		b.requireLocal(func() {
+			b.drain(m, 0.5)
+			b.drain(m, 1.5)
+		})
+		b.requireRefused(m, 1, 500*ms)
+		b.to(500 * ms)
+		b.drain(m, 1)
+		require.Zero(t, b.level(plain))
+	})
+}
+
+// Two tokens are left here and one is there: together they pay for three.
+func TestWhatIsLeftOfALeaseCounts(t *testing.T) {
+	inBubble(t, func(b *bubble) {
+		m, plain := b.leasing(5, limit(10, 1)), b.machine([]tokenbucket.Limit{limit(10, 1)})
+		b.drain(m, 3)
+		b.drain(plain, 4)
+		b.requireRefused(m, 4, sec)
+		b.drain(m, 3)
+		require.Zero(t, b.level(plain))
+	})
+}
+
+func TestLeaseOfSeveralLimits(t *testing.T) {
+	inBubble(t, func(b *bubble) {
+		limits := []tokenbucket.Limit{limit(30, 10), limit(20, 1)}
+		m, plain := b.leasing(12, limits...), b.machine(limits)
+		b.drain(m, 1)
+		d, err := plain.Take(background, "key", 0)
+		require.NoError(t, err)
+		require.Equal(t, int64(8), d.Remaining(), "from all of them")
+		d, err = m.Take(background, "key", 4)
+		require.NoError(t, err)
+		require.True(t, d.OK)
+		require.Equal(t, int64(15), d.Remaining())
+		b.drain(m, 7)
+		b.drain(m, 8)
+		b.requireRefused(m, 1, sec)
+		b.requireLocal(func() { b.requireRefused(m, 2, 2*sec) })
+		b.drain(plain, 0)
+		b.to(sec)
+		b.drain(m, 1)
+	})
+}
+
+func TestRefusalIsRememberedUntilTheInstantItNamed(t *testing.T) {
+	inBubble(t, func(b *bubble) {
+		m, plain := b.leasing(5, limit(5, 1)), b.machine([]tokenbucket.Limit{limit(5, 1)})
+		b.drain(plain, 5)
+		b.requireRefused(m, 2, 2*sec)
+		b.requireLocal(func() {
+			b.requireRefused(m, 2, 2*sec)
+			b.requireRefused(m, 3, 3*sec)
+			b.to(500*ms + 300)
+			b.requireRefused(m, 2, 1500*ms)
+			b.to(2*sec - us)
+			b.requireRefused(m, 2, us)
+			b.requireRefused(m, 5, 3*sec+us)
+		})
+		b.drain(m, 1) // a lower cost is asked for
+		b.to(2 * sec)
+		b.requireRefused(m, 2, sec)
+		b.to(3 * sec)
+		b.drain(m, 2)
+		require.Zero(t, b.level(plain))
+	})
+}
+
+// The server is asked again at the instant that was named, not an instant later,
+// though the answer took its time; and the wait that was told suffices.
+func TestRefusalIsCountedFromBothEndsOfTheRoundTrip(t *testing.T) {
+	withFrail(t, func(f *frail) {
+		plain := f.machine([]tokenbucket.Limit{limit(10, 1)})
+		f.drain(plain, 10)
+		f.connect()
+		f.Delay(50 * ms)
+		begin := f.now()
+		f.requireRefused(f.buckets, 1, sec)
+		f.Delay(0)
+		f.to(begin + sec - us)
+		runs := f.Runs()
+		f.requireRefused(f.buckets, 1, 50*ms+us)
+		require.Equal(t, runs, f.Runs())
+		f.to(begin + sec)
+		f.drain(f.buckets, 1)
+	}, redisbucket.WithLease(5, maxAge))
+}
+
+func TestRefusalIsForgottenWhenTokensAreGivenBack(t *testing.T) {
+	inBubble(t, func(b *bubble) {
+		m, plain := b.leasing(5, limit(10, 1)), b.machine([]tokenbucket.Limit{limit(10, 1)})
+		b.drain(plain, 10)
+		b.requireRefused(m, 1, sec)
+		require.NoError(t, m.Refund(background, "key", 1))
+		b.drain(m, 1)
+
+		b.requireRefused(m, 1, sec)
+		cancel := b.queue(m, "waiter", 2)
+		b.requireRefused(m, 1, sec) // remembered; the server says three
+		require.NoError(t, plain.Refund(background, "key", 1))
+		cancel()
+		synctest.Wait()
+		b.drain(m, 1)
+
+		b.requireRefused(m, 1, sec)
+		require.NoError(t, m.Forget(background, "key"))
+		b.drain(m, 1)
+		require.Equal(t, 5.0, b.level(plain))
+	})
+}
+
+func TestRefusalIsRememberedForAMinuteAtMost(t *testing.T) {
+	inBubble(t, func(b *bubble) {
+		m, plain := b.leasing(5, limit(5, 1e-11)), b.machine([]tokenbucket.Limit{limit(5, 1e-11)})
+		b.drain(plain, 5)
+		b.requireRefused(m, 1, never)
+		require.NoError(t, plain.Forget(background, "key"))
+		b.requireLocal(func() {
+			b.to(time.Minute - us)
+			b.requireRefused(m, 1, never)
+		})
+		b.to(time.Minute)
+		b.drain(m, 1)
+	})
+}
+
+func TestForgetDropsTheLease(t *testing.T) {
+	inBubble(t, func(b *bubble) {
+		m := b.leasing(5, limit(10, 1e-3))
+		b.drain(m, 1)
+		require.NoError(t, m.Forget(background, "key"))
+		for range 10 {
+			b.drain(m, 1)
+		}
+		_, ok, err := m.TryAcquire(background, "key", 1)
+		require.NoError(t, err)
+		require.False(t, ok, "ten, not fourteen")
+	})
+}
+
+func TestWaitAndLargeCostsGoStraightToTheServer(t *testing.T) {
+	inBubble(t, func(b *bubble) {
+		m, plain := b.leasing(5, limit(10, 1)), b.machine([]tokenbucket.Limit{limit(10, 1)})
+		b.drain(m, 1)
+		require.NoError(t, m.Wait(background, "key", 2))
+		require.Equal(t, 3.0, b.level(plain))
+		d, err := m.Take(background, "key", 6)
+		require.NoError(t, err)
+		require.False(t, d.OK)
+		require.Equal(t, 3*sec, d.Wait)
+		b.queue(m, "first", 4)
+		b.queue(plain, "second", 1)
+		b.requireLocal(func() { b.drain(m, 4) }) // these were taken before
+		_, ok, err := m.TryAcquire(background, "key", 1)
+		require.NoError(t, err)
+		require.False(t, ok, "nobody barges")
+		b.to(2 * sec)
+		b.requireLeft("first", sec)
+		b.requireLeft("second", 2*sec)
+	})
+}
+
+func TestCostsOfLeases(t *testing.T) {
+	inBubble(t, func(b *bubble) {
+		m := b.leasing(5, limit(3, 1.5))
+		for _, cost := range []float64{4, math.Inf(1), -5, math.NaN()} {
+			b.requireRefused(m, cost, never)
+			require.Equal(t, 3.0, b.level(m))
+		}
+		b.drain(m, 0)
+		b.drain(m, 5e-324)
+		b.drain(m, 3)
+		b.drain(m, 0)
+		ctx, stop := context.WithCancel(background)
+		stop()
+		_, err := m.Take(ctx, "key", 1)
+		require.Equal(t, context.Canceled, err)
+	})
+}
+
+func TestLeasesAreBoundedInNumber(t *testing.T) {
+	inBubble(t, func(b *bubble) {
+		m, plain := b.leasing(5, limit(10, 1e-3)), b.machine([]tokenbucket.Limit{limit(10, 1e-3)})
+		level := func(key int) float64 {
+			d, err := plain.Take(background, fmt.Sprint(key), 0)
+			require.NoError(t, err)
+			return d.Tokens
+		}
+		take := func(key int) {
+			_, ok, err := m.TryAcquire(background, fmt.Sprint(key), 1)
+			require.NoError(t, err)
+			require.True(t, ok)
+			synctest.Wait()
+		}
+		for key := range redisbucket.MaxLeases {
+			take(key)
+		}
+		take(0)
+		take(redisbucket.MaxLeases)
+		require.Equal(t, 9.0, level(1), "the one used least recently is given back")
+		require.Equal(t, 5.0, level(0))
+		require.Equal(t, 5.0, level(redisbucket.MaxLeases))
+		require.NoError(t, m.Close())
+		require.Equal(t, 8.0, level(0))
+		require.Equal(t, 9.0, level(2))
+	})
+}
+
+func TestCloseGivesAllBack(t *testing.T) {
+	inBubble(t, func(b *bubble) {
+		m, plain := b.leasing(5, limit(10, 1e-3)), b.machine([]tokenbucket.Limit{limit(10, 1e-3)})
+		require.NoError(t, plain.Close(), "nothing to do")
+		b.drain(m, 1)
+		require.NoError(t, m.Close())
+		require.Equal(t, 9.0, b.level(plain))
+		require.NoError(t, m.Close())
+		b.drain(m, 2) // no lease any more
+		require.Equal(t, 7.0, b.level(plain))
+		require.NoError(t, m.Close())
+		require.Equal(t, 7.0, b.level(plain))
+	})
+}
+
+func TestCloseWhileTheServerIsAway(t *testing.T) {
+	withFrail(t, func(f *frail) {
+		f.drain(f.buckets, 1)
+		f.Silence(true)
+		begin := time.Now()
+		f.requireUnavailable(f.buckets.Close(), "lost")
+		require.LessOrEqual(t, time.Since(begin), 500*ms)
+		f.requireUnavailable(f.buckets.Close(), "lost")
+	}, redisbucket.WithLease(5, maxAge))
+}
+
+func TestCloseServesThoseWhoWait(t *testing.T) {
+	withFrail(t, func(f *frail) {
+		f.connect()
+		f.Delay(50 * ms)
+		var group sync.WaitGroup
+		for range 8 {
+			group.Go(func() { require.NoError(t, f.take(background)) })
+		}
+		synctest.Wait()
+		require.NoError(t, f.buckets.Close())
+		group.Wait()
+		f.Delay(0)
+		require.InDelta(t, 2, f.level(f.buckets), 0.5)
+	}, redisbucket.WithLease(2, maxAge))
+}
+
+func TestThoseWhoComeTogetherShareARoundTrip(t *testing.T) {
+	withFrail(t, func(f *frail) {
+		f.connect()
+		f.Delay(50 * ms)
+		var group sync.WaitGroup
+		var left []time.Duration
+		var mu sync.Mutex
+		for range 10 {
+			group.Go(func() {
+				require.NoError(t, f.take(background))
+				mu.Lock()
+				defer mu.Unlock()
+				left = append(left, f.now())
+			})
+		}
+		group.Wait()
+		require.Equal(t, 2, f.Runs(), "connect's, and one for all")
+		for _, at := range left {
+			require.Equal(t, 50*ms, at)
+		}
+	}, redisbucket.WithLease(10, maxAge))
+}
+
+// Those who come while an exchange is under way are served in order of arrival.
+func TestNobodyOvertakesWithinAKey(t *testing.T) {
+	withFrail(t, func(f *frail) {
+		f.drain(f.machine([]tokenbucket.Limit{limit(10, 1)}), 5)
+		f.connect()
+		f.Delay(50 * ms)
+		var group sync.WaitGroup
+		var served [10]bool
+		for i := range served {
+			group.Go(func() {
+				_, ok, err := f.buckets.TryAcquire(background, "key", 1)
+				require.NoError(t, err)
+				served[i] = ok
+			})
+			synctest.Wait()
+		}
+		group.Wait()
+		require.Equal(t, [10]bool{true, true, true, true, true}, served)
+	}, redisbucket.WithLease(3, sec))
+}
+
+func TestCallerWhoLeavesTakesNothing(t *testing.T) {
+	withFrail(t, func(f *frail) {
+		plain := f.machine([]tokenbucket.Limit{limit(10, 1)})
+		f.connect()
+		f.Delay(50 * ms)
+		var group sync.WaitGroup
+		for i := range 5 {
+			group.Go(func() {
+				ctx, cancel := context.WithTimeout(background, 10*ms)
+				defer cancel()
+				if i == 4 {
+					ctx = background
+				}
+				err := f.take(ctx)
+				if i == 4 {
+					require.NoError(t, err)
+					return
+				}
+				require.ErrorIs(t, err, context.DeadlineExceeded)
+				require.ErrorContains(t, err, frailAddr)
+				require.Equal(t, 10*ms, f.now(), "its own context ends its wait")
+			})
+		}
+		group.Wait()
+		f.Delay(0)
+		f.to(sec)
+		require.Equal(t, 3, f.Runs(), "connect's, one to take, and one to give back")
+		require.InDelta(t, 10, f.level(plain), 1e-9)
+		require.Empty(t, f.failures)
+	}, redisbucket.WithLease(5, maxAge))
+}
+
+func TestLeasedCallsEndInTime(t *testing.T) {
+	for name, lease := range map[string]redisbucket.Option{
+		"while tokens are taken":      redisbucket.WithLease(1, maxAge),
+		"while tokens are given back": redisbucket.WithLease(5, maxAge),
+	} {
+		t.Run(name, func(t *testing.T) {
+			withFrail(t, func(f *frail) {
+				require.NoError(t, f.take(background))
+				f.Silence(true)
+				f.to(2 * maxAge)
+				begin := time.Now()
+				f.requireUnavailable(f.take(background))
+				require.LessOrEqual(t, time.Since(begin), 500*ms)
+			}, lease)
+		})
+	}
+}
+
+func TestLeaseOutlastsAnOutage(t *testing.T) {
+	withFrail(t, func(f *frail) {
+		require.NoError(t, f.take(background))
+		f.Silence(true)
+		for range 4 {
+			require.NoError(t, f.take(background))
+		}
+		for range 10 {
+			require.NoError(t, f.take(background), "the fallback's")
+		}
+		d, err := f.buckets.Take(background, "key", 1)
+		require.NoError(t, err)
+		require.False(t, d.OK)
+		f.Silence(false)
+		f.to(f.now() + sec)
+		require.NoError(t, f.take(background))
+	}, redisbucket.WithLease(5, sec), redisbucket.WithFallback(local(t)))
+}
+
+func TestLostLeaseIsTakenOnce(t *testing.T) {
+	withFrail(t, func(f *frail) {
+		f.connect()
+		f.Next(redistest.LoseReply, "")
+		f.requireUnavailable(f.take(background))
+		require.Equal(t, 2, f.Runs(), "connect's, and it is not sent again")
+		f.to(sec)
+		require.InDelta(t, 6, f.level(f.buckets), 1e-9)
+	}, redisbucket.WithLease(5, maxAge))
+}
+
+func TestLeaseThatComesTooLateIsGivenBack(t *testing.T) {
+	withFrail(t, func(f *frail) {
+		ring := redis.NewRing(&redis.RingOptions{Addrs: map[string]string{"one": frailAddr}, Dialer: f.Proxy.Dial, HeartbeatFrequency: time.Hour})
+		defer ring.Close()
+		f.buckets = newBuckets(t, ring, []tokenbucket.Limit{limit(10, 1)}, redisbucket.WithLease(5, maxAge))
+		f.connect()
+		f.Delay(600 * ms)
+		f.requireUnavailable(f.take(background))
+		f.to(2 * sec)
+		f.Delay(0)
+		require.Equal(t, 10.0, f.level(f.machine([]tokenbucket.Limit{limit(10, 1)})))
+		f.drain(f.buckets, 1)
+	})
+}
+
+// One process alone, asked for more than there is, decides as if there were no lease:
+// to the microsecond, whatever the costs.
+func TestLeasesDecideAsTheModelDoes(t *testing.T) {
+	for seed := range uint64(4) {
+		inBubble(t, func(b *bubble) {
+			limits := tokenbucket.Limits{limit(40, 10), limit(120, 8)} // the first binds for 40 s, then the second
+			m := b.leasing([]float64{4, 7.5, 20, 1000}[seed], limits...)
+			b.drain(b.machine(limits), 40)
+			model := make([]tokenbucket.State, len(limits))
+			limits.Fill(model, b.now())
+			require.NoError(t, limits.Charge(model, b.now(), 40))
+			random := rand.New(rand.NewPCG(seed, 1))
+			for step := range 1300 {
+				cost := []float64{0.25, 0.5, 1, 2, 4}[random.IntN(5)]
+				want := limits.Take(model, b.now(), cost)
+				got, err := m.Take(background, "key", cost)
+				require.NoError(t, err)
+				require.Equal(t, want.OK, got.OK, "step %d", step)
+				require.Equal(t, roundUp(want.Wait), got.Wait, "step %d", step)
+				require.InDelta(t, want.Tokens, got.Tokens, 1e-9, "step %d", step)
+				require.Equal(t, want.Remaining(), got.Remaining(), "step %d", step)
+				b.to(b.now() + time.Duration(random.IntN(80))*ms)
+			}
+		})
+	}
+}
+
+// Several processes take, give up, age and close in any order: no token is minted, at
+// no time, and none is lost.
+func TestStormOfLeases(t *testing.T) {
+	for seed := range uint64(2) {
+		inBubble(t, func(b *bubble) {
+			l := limit(1<<20, 1000)
+			machines := make([]*redisbucket.Buckets, 4)
+			for i := range machines {
+				machines[i] = b.leasing([]float64{1, 10, 50, 200}[i], l)
+			}
+			plain := b.machine([]tokenbucket.Limit{l})
+			b.drain(plain, 1<<20)
+			var spent atomic.Int64
+			var group sync.WaitGroup
+			for i := range 16 {
+				random := rand.New(rand.NewPCG(seed, uint64(i)))
+				group.Go(func() {
+					for range 100 {
+						m := machines[random.IntN(len(machines))]
+						cost := 1 + random.IntN(20)
+						ctx, stop := context.WithTimeout(background, time.Duration(random.IntN(50))*ms)
+						var ok bool
+						switch random.IntN(20) {
+						case 0:
+							ok = m.Wait(ctx, "key", float64(cost)) == nil
+						case 1:
+							time.Sleep(2 * maxAge)
+						default:
+							_, ok, _ = m.TryAcquire(ctx, "key", float64(cost))
+						}
+						stop()
+						if ok && float64(spent.Add(int64(cost))) > 1000*b.now().Seconds()+1e-6 {
+							t.Errorf("%d spent by %v", spent.Load(), b.now())
+						}
+						time.Sleep(time.Duration(random.IntN(20)) * ms)
+					}
+				})
+			}
+			group.Wait()
+			for _, m := range machines {
+				require.NoError(t, m.Close())
+			}
+			require.InDelta(t, 1000*b.now().Seconds()-float64(spent.Load()), b.level(plain), 1e-6)
+			require.Positive(t, spent.Load())
+		})
+	}
+}
+
+func TestLeasedDecisionAllocatesNothing(t *testing.T) {
+	s := newScene(t)
+	b := newBuckets(t, s.client, []tokenbucket.Limit{limit(1<<40, 1), limit(1<<41, 1)}, redisbucket.WithLease(1<<30, time.Hour))
+	defer b.Close()
+	allocates := func(cost float64) float64 {
+		return testing.AllocsPerRun(100, func() { _, _ = b.Take(background, "key", cost) })
+	}
+	require.Zero(t, allocates(1))
+	d, err := b.Take(background, "key", 1<<40)
+	require.NoError(t, err)
+	require.False(t, d.OK)
+	s.take(newBuckets(t, s.client, []tokenbucket.Limit{limit(1<<40, 1), limit(1<<41, 1)}), 1<<40-1<<30)
+	require.False(t, s.take(b, 1<<30).OK)
+	require.Zero(t, allocates(1<<30), "refused")
+}
+
+func TestLeaseConfiguration(t *testing.T) {
+	client := newClient(t, "127.0.0.1:1")
+	for _, opt := range []redisbucket.Option{
+		redisbucket.WithLease(0, sec), redisbucket.WithLease(-1, sec), redisbucket.WithLease(math.NaN(), sec),
+		redisbucket.WithLease(math.Inf(1), sec), redisbucket.WithLease(1, 0), redisbucket.WithLease(1, -sec),
+	} {
+		_, err := redisbucket.New(client, limit(1, 1), opt)
+		require.ErrorIs(t, err, tokenbucket.ErrInvalidOption)
+	}
 }

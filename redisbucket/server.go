@@ -185,9 +185,9 @@ func (s *server) finish(e *exchange, cmd once) {
 	if e.answered != nil {
 		close(e.answered)
 	}
-	if abandoned && err == nil && e.answer.admitted() && e.request.cost > 0 {
-		taken := e.request
-		taken.cost += e.answer.further()
+	taken := e.request
+	taken.cost += e.answer.further()
+	if abandoned && err == nil && e.answer.admitted() && taken.cost > 0 {
 		go s.giveBack(context.Background(), taken)
 	}
 }
