@@ -156,10 +156,15 @@ func (m *middleware) answerRefused(w http.ResponseWriter, v *verdict) {
 
 func detail(v *verdict) string {
 	seconds, ok := v.decision.RetryAfter()
-	if !ok {
+	seconds = max(1, seconds)
+	switch {
+	case !ok:
 		return fmt.Sprintf("This request costs %v tokens and can never be admitted: ask for less.", v.cost)
+	case !isTold(v.decision.Limit): // nor is what is left
+		return fmt.Sprintf("This request costs %v tokens: retry in %d s.", v.cost, seconds)
+	default:
+		return fmt.Sprintf("This request costs %v tokens and %d are left: retry in %d s.", v.cost, v.remaining, seconds)
 	}
-	return fmt.Sprintf("This request costs %v tokens and %d are left: retry in %d s.", v.cost, v.remaining, max(1, seconds))
 }
 
 // violated names the limit that refused.

@@ -463,7 +463,9 @@ func TestDecisionsThatTellLittle(t *testing.T) {
 
 	wait := newGatewayOf(t, fixed{Wait: 1500 * time.Millisecond}).get("/")
 	requireFields(t, map[string]string{"Retry-After": "2", "Cache-Control": "no-store"}, wait)
-	require.NotContains(t, body(t, wait), "violated-policies")
+	problem := body(t, wait)
+	require.NotContains(t, problem, "violated-policies")
+	require.Equal(t, "This request costs 1 tokens: retry in 2 s.", problem["detail"])
 
 	limit := newGatewayOf(t, fixed{OK: true, Tokens: 3, Limit: tenHalf[0]}).get("/") // but it has no Limits
 	requireFields(t, map[string]string{
