@@ -82,46 +82,37 @@ func askedTables() ([]table, error) {
 	return asked, nil
 }
 
-// runTables returns what the test binary printed, and what is in the log file before.
+// runTables returns what is in the log file, and what the test binary printed then.
 func runTables(binary string, asked []table) (io.Reader, error) {
 	var raw bytes.Buffer
-	if err := readLog(&raw); err != nil {
+	w, done, err := openLog(&raw)
+	if err != nil {
 		return nil, err
 	}
-	before := raw.Len()
 	for round := range *rounds {
 		for _, t := range asked {
 			log.Printf("round %d of %d, table %s", round+1, *rounds, t.number)
-			if err := t.run(&raw, binary, round); err != nil {
-				return nil, fmt.Errorf("table %s: %w\n%s", t.number, err, raw.Bytes())
+			if err := t.run(w, binary, round); err != nil {
+				return nil, errors.Join(fmt.Errorf("table %s: %w\n%s", t.number, err, raw.Bytes()), done())
 			}
 		}
 	}
-	if *logFile == "" {
-		return &raw, nil
-	}
-	return &raw, addToLog(raw.Bytes()[before:])
+	return &raw, done()
 }
 
-func readLog(raw *bytes.Buffer) error {
+// openLog reads the log file, if there is to be one, and returns what writes to both.
+func openLog(raw *bytes.Buffer) (w io.Writer, done func() error, err error) {
 	if *logFile == "" {
-		return nil
+		return raw, func() error { return nil }, nil
 	}
-	content, err := os.ReadFile(*logFile)
-	if errors.Is(err, os.ErrNotExist) {
-		return nil
-	}
-	raw.Write(content)
-	return err
-}
-
-func addToLog(content []byte) error {
-	f, err := os.OpenFile(*logFile, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
+	f, err := os.OpenFile(*logFile, os.O_CREATE|os.O_APPEND|os.O_RDWR, 0o644)
 	if err != nil {
-		return err
+		return nil, nil, err
 	}
-	_, err = f.Write(content)
-	return errors.Join(err, f.Close())
+	if _, err := raw.ReadFrom(f); err != nil {
+		return nil, nil, errors.Join(err, f.Close())
+	}
+	return io.MultiWriter(raw, f), f.Close, nil
 }
 
 // run runs a round of a table; what comes out alike each time, in the first.
