@@ -28,15 +28,17 @@ import (
 )
 
 const (
-	sweepEachCall = 4   // keys of a shard that each call looks at, to drop what is full again,
-	sweepAtOnce   = 16  // once so many are due: they stand side by side, and are fetched together
+	sweepEachCall = 4   // keys of a shard that each call looks at, to drop what is full again:
+	sweepAtOnce   = 16  // at once if its key was not known, else when so many are due
 	lookAtKeys    = 128 // that a newcomer looks at who finds no room
 	shardBits     = 8   // of a hash
 )
 
 // Buckets is a token bucket for every key. A key seen for the first time has a
 // full one. A key that is not equal to itself, such as NaN, cannot be told from
-// another one, so all of them share one bucket.
+// another one, so all of them share one bucket. A key that a Go map would refuse,
+// a slice in an interface, panics as it does there, and nothing is changed. Keys
+// are kept as they are: clone a string that was cut out of a large one.
 //
 // Buckets may be used by any number of goroutines; keys rarely meet on a lock. It
 // must not be copied. The zero Buckets is not ready to use; use New.
@@ -324,7 +326,7 @@ func (b *Buckets[K]) leave(v *visit[K]) {
 	default:
 		s.table.insert(v.hash, v.key, v.states)
 	}
-	if s.due += sweepEachCall; s.due >= min(s.table.len, sweepAtOnce) {
+	if s.due += sweepEachCall; s.due >= sweepAtOnce || v.slot < 0 {
 		b.sweep(s, s.due)
 		s.due = 0
 	}
@@ -351,19 +353,18 @@ func (b *Buckets[K]) sweep(s *shard[K], few int) (dropped int) {
 	if dropped > 0 {
 		b.len.Add(int64(-dropped))
 	}
-	if len(s.attended) > 0 {
-		b.retireOne(s)
+	if len(s.attended) > 0 && b.retireOne(s) {
+		dropped++
 	}
 	return dropped
 }
 
-func (b *Buckets[K]) retireOne(s *shard[K]) {
+// retireOne looks at one attended key, whichever, and returns whether that made room.
+func (b *Buckets[K]) retireOne(s *shard[K]) bool {
 	for key, a := range s.attended {
-		if a.users == 0 {
-			b.retire(s, key, a)
-		}
-		return
+		return a.users == 0 && b.retire(s, key, a)
 	}
+	return false
 }
 
 // lookForRoom sweeps shards in turn until a key has been dropped or enough were
@@ -412,20 +413,24 @@ func (b *Buckets[K]) unattend(v *visit[K]) {
 	}
 }
 
-// retire puts an attended key back into the table, unless it is paused: that is,
-// anchored in the future.
-func (b *Buckets[K]) retire(s *shard[K], key K, a *attendance) {
+// retire puts an attended key back into the table, or drops it if it is full, and
+// returns whether it did that. A paused one, that is, anchored in the future, stays.
+func (b *Buckets[K]) retire(s *shard[K], key K, a *attendance) (dropped bool) {
 	_, states := a.bucket.State()
 	s.latest = max(s.latest, b.time.Now())
 	for _, state := range states {
 		if state.Anchor > s.latest {
-			return
+			return false
 		}
 	}
 	delete(s.attended, key)
+	if len(s.attended) == 0 {
+		s.attended = nil // maps give no memory back
+	}
 	if b.limits.IsFull(states, s.latest) {
 		b.len.Add(-1)
-	} else {
-		s.table.insert(s.table.hash(key), key, states)
+		return true
 	}
+	s.table.insert(s.table.hash(key), key, states)
+	return false
 }

@@ -429,3 +429,126 @@ func TestStorm(t *testing.T) {
 		}
 	})
 }
+
+// Keys that come and go do not keep the tables growing and shrinking.
+func TestAllocationsOfKeysThatComeAndGo(t *testing.T) {
+	clock := new(waittest.Clock)
+	b := newBuckets[int](t, clock, []tokenbucket.Limit{limit(1, 1)})
+	next := 0
+	come := func() {
+		for range 1000 {
+			b.TryAcquire(next, 1)
+			next++
+			clock.Set(time.Duration(next) * 10 * time.Millisecond)
+		}
+	}
+	for range 100 {
+		come()
+	}
+	require.LessOrEqual(t, testing.AllocsPerRun(100, come), 100.0)
+	require.Less(t, b.Len(), 2000)
+}
+
+func TestMemoryOfAttendedKeysIsGivenBack(t *testing.T) {
+	clock := new(waittest.Clock)
+	before := heap()
+	b := newBuckets[string](t, clock, []tokenbucket.Limit{limit(1, 1)})
+	for i := range 200_000 / shrinkage() {
+		b.Pause(fmt.Sprint(i), sec)
+	}
+	require.Equal(t, 200_000/shrinkage(), b.Len())
+	clock.Set(10 * sec)
+	sweepAll(b)
+	require.Zero(t, b.Len())
+	require.Less(t, heap()-before, 2e6)
+	runtime.KeepAlive(b)
+}
+
+// Paused keys that are full again make room.
+func TestPausedKeysMakeRoom(t *testing.T) {
+	clock := new(waittest.Clock)
+	b := newBuckets[int](t, clock, []tokenbucket.Limit{limit(1, 1)}, keyed.WithMaxKeys(100))
+	for key := range 100 {
+		b.Pause(key, sec)
+	}
+	b.TryAcquire(100, 1)
+	_, ok := b.TryAcquire(101, 1)
+	require.False(t, ok, "no room: both share a bucket")
+	clock.Set(3 * sec)
+	for key := range 100 {
+		require.True(t, b.Take(200+key, 1).OK, key)
+	}
+}
+
+// The key panics, as in a Go map, and leaves no lock behind.
+func TestUncomparableKeysPanic(t *testing.T) {
+	b := newBuckets[any](t, new(waittest.Clock), []tokenbucket.Limit{limit(2, 1)})
+	bad := any([]byte("key"))
+	for _, use := range []func(){
+		func() { b.TryAcquire(bad, 1) },
+		func() { b.Take(bad, 1) },
+		func() { _ = b.Wait(context.Background(), bad, 1) },
+		func() { _ = b.Charge(bad, 1) },
+		func() { _ = b.Refund(bad, 1) },
+		func() { b.Pause(bad, sec) },
+		func() { b.Tokens(bad) },
+		func() { b.Waiting(bad) },
+		func() { b.Forget(bad) },
+	} {
+		require.Panics(t, use)
+	}
+	require.Zero(t, b.Len())
+	for key := range 1000 {
+		require.True(t, b.Take(key, 1).OK)
+	}
+	for range 3 {
+		b.TryAcquire(any(math.NaN()), 1)
+	}
+	require.False(t, b.Take(any([1]float64{math.NaN()}), 1).OK, "all NaN share a bucket")
+	require.True(t, b.Take(0.0, 2).OK)
+	require.False(t, b.Take(math.Copysign(0, -1), 1).OK, "both zeros are one key")
+	require.Equal(t, 1001, b.Len())
+}
+
+// Keys go to and fro between the table and buckets of their own while they are
+// waited for, paused and swept; each is held to a Bucket that does the same.
+func TestAttendedKeysAreHeldToAModel(t *testing.T) {
+	for _, limits := range [][]tokenbucket.Limit{{limit(10, 1)}, {limit(10, 1), limit(20, 0.3)}} {
+		synctest.Test(t, func(t *testing.T) {
+			random := rand.New(rand.NewPCG(1, 2))
+			b := newBuckets[int](t, nil, limits)
+			model := map[int]*tokenbucket.Bucket{}
+			for range 5000 {
+				key := random.IntN(200)
+				if model[key] == nil {
+					model[key] = newModel(t, nil, limits)
+				}
+				if random.IntN(4) == 0 {
+					requireSameWait(t, b, model[key], key, float64(1+random.IntN(10)), time.Duration(random.IntN(5000))*time.Millisecond)
+				}
+				same(t, b, model[key], key, random)
+				require.Equal(t, model[key].Waiting(), b.Waiting(key))
+				time.Sleep(time.Duration(random.IntN(200)) * time.Millisecond)
+			}
+			time.Sleep(time.Hour)
+			for key := range 2000 {
+				b.Tokens(key)
+			}
+			require.Zero(t, b.Len())
+		})
+	}
+}
+
+func requireSameWait(t *testing.T, b *keyed.Buckets[int], model *tokenbucket.Bucket, key int, cost float64, most time.Duration) {
+	wait := func(acquire func(context.Context) error) <-chan error {
+		result := make(chan error, 1)
+		ctx, stop := context.WithCancel(context.Background())
+		time.AfterFunc(most, stop)
+		go func() { result <- acquire(ctx) }()
+		synctest.Wait()
+		return result
+	}
+	want := wait(func(ctx context.Context) error { return model.Wait(ctx, cost) })
+	got := wait(func(ctx context.Context) error { return b.Wait(ctx, key, cost) })
+	go func() { assert.Equal(t, <-want, <-got, "key %d, cost %v", key, cost) }()
+}

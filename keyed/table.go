@@ -15,7 +15,7 @@ import (
 // its entry's.
 //
 // It is tempting to take a Go map, but that cannot be swept in steps, and doubles
-// when it grows. This grows by a quarter, and is at least two thirds full then.
+// when it grows. This grows by a quarter, and a large one is two thirds full then.
 //
 // The zero table is not ready to use. It is not safe for concurrent use.
 type table[K comparable] struct {
@@ -39,6 +39,7 @@ const (
 	slotsPerGroup = 7
 	mostPerGroup  = 6 // on average: one more, and the table grows
 	leastPerGroup = 3 // on average: one less, and it shrinks
+	fewestGroups  = 8 // that a table has, once it has any, and grows by
 )
 
 func (t *table[K]) hash(key K) uint64 { return maphash.Comparable(t.seed, key) }
@@ -79,7 +80,7 @@ func (t *table[K]) find(hash uint64, key K) int {
 // insert adds a key that is not there.
 func (t *table[K]) insert(hash uint64, key K, states []tokenbucket.State) {
 	if t.len >= mostPerGroup*len(t.groups) {
-		t.rebuild(len(t.groups) + len(t.groups)/4 + 2)
+		t.rebuild(len(t.groups) + max(fewestGroups, len(t.groups)/4))
 	}
 	slot := t.take(hash)
 	t.entries[slot].key = key
@@ -171,9 +172,8 @@ func (t *table[K]) isFull(slot int, limits tokenbucket.Limits, now time.Duration
 
 // shrink gives memory back if far too few slots are taken.
 func (t *table[K]) shrink() {
-	if t.len == 0 {
-		*t = table[K]{seed: t.seed, further: t.further}
-	} else if size := t.len/(mostPerGroup-1) + 1; t.len < leastPerGroup*len(t.groups) && size < len(t.groups) {
+	size := max(fewestGroups, t.len/(mostPerGroup-1)+1)
+	if t.len < leastPerGroup*len(t.groups) && size < len(t.groups) {
 		t.rebuild(size)
 	}
 }
