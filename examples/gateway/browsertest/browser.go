@@ -28,12 +28,19 @@ func startBrowser(ctx context.Context) (context.Context, context.CancelFunc) {
 func showAs(width, height int64, scheme string) action {
 	return chromedp.Steps(
 		chromedp.EmulateViewport(width, height, chromedp.EmulateScale(1.5)),
-		chromedp.Func(func(ctx context.Context, t *chromedp.Target) error {
-			_, err := cdp.Call(ctx, t, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{
-				Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: scheme}},
-			})
-			return err
-		}))
+		prefer("prefers-color-scheme", scheme))
+}
+
+func preferReducedMotion() action { return prefer("prefers-reduced-motion", "reduce") }
+
+// prefer makes the page believe in a preference of the user's.
+func prefer(feature, value string) action {
+	return chromedp.Func(func(ctx context.Context, t *chromedp.Target) error {
+		_, err := cdp.Call(ctx, t, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{
+			Features: []*emulation.MediaFeature{{Name: feature, Value: value}},
+		})
+		return err
+	})
 }
 
 // press clicks the button of a request.

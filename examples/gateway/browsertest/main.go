@@ -48,8 +48,9 @@ func takePicture(width int64, scheme string) ([]byte, error) {
 		showAs(width, 600, scheme), chromedp.Navigate(url), awaitAnswers(1),
 		chromedp.Sleep(2*s), press("/export"), awaitAnswers(2),
 		chromedp.Sleep(2*s), press("/read"), awaitAnswers(3),
-		chromedp.Sleep(5*s), press("/export"), awaitAnswers(4),
-		chromedp.Sleep(3*s), press("/export"), awaitAnswers(5), // refused
+		chromedp.Sleep(3*s), press("/export"), awaitAnswers(4),
+		chromedp.Sleep(2*s), press("/export"),
+		await(`document.getElementById("status").dataset.ok === "false"`),
 		chromedp.Sleep(s/2))
 	if err != nil {
 		return nil, err

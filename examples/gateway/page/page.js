@@ -65,13 +65,13 @@ const send = (action) => inTurn(async () => {
   }
   actions.forEach(awaitDue);
   show(`GET ${action.path}`, action.price, answer);
-  announce(action, answer, fields);
+  announce(action, answer, fields, level.at);
 });
 
-function announce(action, answer, fields) {
+function announce(action, answer, fields, received) {
   const told = answer.ok
     ? `${fields.remaining} of ${fields.capacity} tokens left, full in ${duration(fields.reset, true)}.`
-    : `It would be admitted in ${duration(Math.ceil(action.due.at - seconds()), true)}.`;
+    : `It would be admitted in ${duration(Math.ceil(action.due.at - received), true)}.`;
   $("news").textContent = `${action.name}: ${statusOf(answer)}. ${told}`;
 }
 

@@ -1,0 +1,254 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"os"
+	"os/exec"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	devlog "github.com/chromedp/cdproto/log"
+	"github.com/chromedp/cdproto/network"
+	devruntime "github.com/chromedp/cdproto/runtime"
+	"github.com/chromedp/chromedp"
+	"github.com/stretchr/testify/require"
+)
+
+// stage is a gateway, and a page in a browser that is about to load it.
+type stage struct {
+	t   *testing.T
+	ctx context.Context // of the page
+	url string
+
+	mu       sync.Mutex
+	requests []string // "GET /read" each
+	hosts    map[string]bool
+	console  []string // errors and warnings
+}
+
+// newStage starts both. Without a browser the test is skipped, or fails if
+// TOKENBUCKET_REQUIRE_CHROMIUM is set.
+func newStage(t *testing.T, flags ...string) *stage {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	t.Cleanup(cancel)
+	s := &stage{t: t, hosts: map[string]bool{}}
+	browser, closeBrowser := startBrowser(ctx)
+	t.Cleanup(closeBrowser)
+	s.ctx = browser
+	if err := chromedp.Listen(browser, s.listen); errors.Is(err, exec.ErrNotFound) && os.Getenv("TOKENBUCKET_REQUIRE_CHROMIUM") == "" {
+		t.Skip("no chromium in PATH: install it with: apt-get install chromium")
+	} else {
+		require.NoError(t, err, "install it with: apt-get install chromium")
+	}
+	address, stop, err := startGateway(ctx, t.TempDir(), flags...)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, stop(), "stops cleanly") })
+	s.url = address
+	return s
+}
+
+func (s *stage) listen(event any) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch e := event.(type) {
+	case *network.EventRequestWillBeSent:
+		u, err := url.Parse(e.Request.URL)
+		if err != nil {
+			s.console = append(s.console, err.Error())
+			return
+		}
+		s.requests = append(s.requests, e.Request.Method+" "+u.Path)
+		s.hosts[u.Host] = true
+	case *devruntime.EventExceptionThrown:
+		s.console = append(s.console, e.ExceptionDetails.Text)
+	case *devruntime.EventConsoleAPICalled:
+		s.console = append(s.console, string(e.Type))
+	case *devlog.EventEntryAdded:
+		s.console = append(s.console, e.Entry.Text+" "+strings.TrimPrefix(e.Entry.URL, s.url))
+	}
+}
+
+func (s *stage) do(steps ...action) {
+	s.t.Helper()
+	require.NoError(s.t, chromedp.Do(s.ctx, steps...))
+}
+
+func evaluate[T any](t *testing.T, page context.Context, expression string) T {
+	t.Helper()
+	value, err := chromedp.Run(page, chromedp.Evaluate[T](expression, chromedp.EvalAwaitPromise))
+	require.NoError(t, err)
+	return value
+}
+
+// get evaluates an expression in the page.
+func get[T any](s *stage, expression string) T {
+	s.t.Helper()
+	return evaluate[T](s.t, s.ctx, expression)
+}
+
+// record keeps all texts that an element will have had, in the page's array of its id.
+func (s *stage) record(id string) {
+	get[bool](s, fmt.Sprintf(`
+		(window.texts ??= {})[%[1]q] = [];
+		new MutationObserver((changes) => changes.forEach((c) => c.addedNodes.forEach((n) => texts[%[1]q].push(n.data))))
+			.observe(document.getElementById(%[1]q), { childList: true });
+		true`, id))
+}
+
+func (s *stage) recorded(id string) []string { return get[[]string](s, fmt.Sprintf("texts[%q]", id)) }
+
+// ask sends a request to the gateway from a local address, past the browser.
+func (s *stage) ask(from, method, path string) *http.Response {
+	s.t.Helper()
+	dialer := &net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(from)}}
+	transport := &http.Transport{DialContext: dialer.DialContext, DisableKeepAlives: true}
+	request, err := http.NewRequestWithContext(s.ctx, method, s.url+path, nil)
+	require.NoError(s.t, err)
+	answer, err := transport.RoundTrip(request)
+	require.NoError(s.t, err)
+	require.NoError(s.t, answer.Body.Close())
+	return answer
+}
+
+func TestRefusedExportIsAdmittedWhenItsCountdownEnds(t *testing.T) {
+	for _, window := range []struct {
+		width  int64
+		scheme string
+		ground string
+	}{
+		{880, "light", "rgb(243, 246, 250)"},
+		{360, "dark", "rgb(15, 21, 29)"},
+	} {
+		t.Run(fmt.Sprint(window.width, window.scheme), func(t *testing.T) {
+			t.Parallel()
+			s := newStage(t, "-refill", "1.25")
+			s.do(showAs(window.width, 640, window.scheme), chromedp.Navigate(s.url), awaitAnswers(1))
+			require.Equal(t, window.ground, get[string](s, "getComputedStyle(document.body).backgroundColor"))
+			s.requireFits(window.width)
+
+			s.requireSpendsNothing()
+			s.exportUntilRefused()
+			s.requireFits(window.width)
+			if runtime.GOOS == "linux" { // where every 127.x.y.z is there
+				other := s.ask("127.0.0.2", "GET", "export")
+				require.Equal(t, 200, other.StatusCode)
+				require.Equal(t, "5", other.Header.Get("X-RateLimit-Remaining"), "a bucket of its own")
+			}
+			s.retryWhenDue()
+			s.requireFits(window.width)
+
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			require.Len(t, s.hosts, 1, "asked nobody else")
+			require.True(t, s.hosts[strings.Trim(strings.TrimPrefix(s.url, "http:"), "/")])
+			require.Equal(t, slices.Repeat([]string{"GET /export"}, 4), slices.DeleteFunc(s.requests, isFree), "what was pressed")
+			require.Equal(t, []string{"Failed to load resource: the server responded with a status of 429 (Too Many Requests) export"},
+				s.console, "nothing but what chromium itself says of the refusal")
+		})
+	}
+}
+
+// isFree reports whether a request is one of those that the page may send by itself.
+func isFree(request string) bool {
+	return slices.Contains([]string{"GET /", "HEAD /"}, request) || strings.HasPrefix(request, "GET /page/")
+}
+
+// requireFits checks that nothing sticks out to the right.
+func (s *stage) requireFits(width int64) {
+	s.t.Helper()
+	require.Equal(s.t, width, get[int64](s, "innerWidth"))
+	require.LessOrEqual(s.t, get[int64](s, "document.documentElement.scrollWidth"), width)
+}
+
+func (s *stage) requireSpendsNothing() {
+	s.t.Helper()
+	s.do(await(`document.getElementById("tokens").textContent === "10.0"`), chromedp.Sleep(time.Second))
+	look := s.ask("127.0.0.1", "HEAD", "")
+	require.Equal(s.t, "10", look.Header.Get("X-RateLimit-Remaining"))
+	require.Equal(s.t, "0", look.Header.Get("X-RateLimit-Reset"))
+	require.Equal(s.t, "full", get[string](s, `document.getElementById("full").textContent`))
+}
+
+// exportUntilRefused presses the button three times, by keyboard.
+func (s *stage) exportUntilRefused() {
+	s.t.Helper()
+	s.record("news")
+	s.record("export-due")
+	s.do(chromedp.Focus(chromedp.CSS(`[data-path="/export"] button`)), chromedp.KeyEvent("\r\r\r"), awaitAnswers(4))
+	require.Equal(s.t, "429 Too Many Requests", get[string](s, `document.getElementById("status").textContent`))
+	require.Contains(s.t, get[string](s, `document.getElementById("fields").textContent`), "Retry-After")
+	require.Equal(s.t, []string{"429", "200", "200", "200"},
+		get[[]string](s, `[...document.querySelectorAll("#log .badge")].map((b) => b.textContent)`))
+	low := get[float64](s, `Number(document.getElementById("tokens").textContent)`)
+	require.Less(s.t, low, 5.0, "what was too little")
+}
+
+// retryWhenDue waits for the end of the countdown and clicks.
+func (s *stage) retryWhenDue() {
+	s.t.Helper()
+	s.do(await(`document.querySelector('[data-path="/export"]').dataset.state === "due"`))
+	retryAfter := get[string](s, `[...document.querySelectorAll("#fields div")]
+		.find((field) => field.querySelector(".name").textContent === "Retry-After").querySelector(".value").textContent`)
+	countdown := s.recorded("export-due")
+	require.LessOrEqual(s.t, countdown[0], "admitted in "+retryAfter+" s")
+	require.IsDecreasing(s.t, countdown[:len(countdown)-1])
+	require.Equal(s.t, "admitted now: retry", countdown[len(countdown)-1])
+
+	s.do(press("/export"), awaitAnswers(5))
+	require.Equal(s.t, "200 OK", get[string](s, `document.getElementById("status").textContent`))
+	require.Equal(s.t, "", get[string](s, `document.getElementById("export-due").textContent`))
+	news := s.recorded("news")
+	for i, want := range []string{
+		`^Export: 200 OK\. 5 of 10 tokens left, full in 4 seconds\.$`,
+		`^Export: 200 OK\. \d of 10 tokens left, full in \d seconds\.$`,
+		`^Export: 429 Too Many Requests\. It would be admitted in ` + retryAfter + ` seconds?\.$`,
+		`^Export would be admitted now\.$`,
+		`^Export: 200 OK\. \d of 10 tokens left, full in \d seconds\.$`,
+	} {
+		require.Regexp(s.t, want, news[i])
+	}
+	require.Len(s.t, news, 5, "said once each, not at every frame")
+}
+
+func TestLooksFineWithReducedMotion(t *testing.T) {
+	s := newStage(t)
+	s.do(preferReducedMotion(), chromedp.Navigate(s.url), awaitAnswers(1), press("/export"), awaitAnswers(2))
+	require.Equal(t, "none", get[string](s, `getComputedStyle(document.getElementById("drop")).display`))
+	s.record("tokens")
+	s.do(chromedp.Sleep(time.Second))
+	require.LessOrEqual(t, len(s.recorded("tokens")), 3, "changes in a second")
+}
+
+// The page could not ask anybody else if it wanted to.
+func TestPolicyKeepsThePageFromAskingOthers(t *testing.T) {
+	var asked atomic.Int64
+	other := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { asked.Add(1) }))
+	defer other.Close()
+	askOther := fmt.Sprintf(`fetch(%q, { mode: "no-cors" }).then(() => "asked", () => "blocked")`, other.URL)
+	loadOther := fmt.Sprintf(`new Promise((done) => {
+		const image = new Image();
+		image.onload = image.onerror = () => done(true);
+		image.src = %q;
+	})`, other.URL+"/image")
+
+	s := newStage(t)
+	s.do(chromedp.Navigate(s.url), awaitAnswers(1))
+	require.Equal(t, "blocked", get[string](s, askOther))
+	get[bool](s, loadOther)
+	require.Zero(t, asked.Load())
+
+	s.do(chromedp.Navigate(s.url + "page/icon.svg")) // has no policy
+	require.Equal(t, "asked", get[string](s, askOther))
+	require.NotZero(t, asked.Load())
+}
