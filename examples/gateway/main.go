@@ -47,11 +47,18 @@ type terms struct {
 	read, export float64 // prices in tokens
 }
 
-// validate refuses a capacity that the header fields could not tell. What else may
-// be wrong is found by the packages that are given it.
+// validate refuses what the header fields could not tell, or nobody would wait for.
+// The prices are checked by httplimit.
 func (t terms) validate() error {
 	if t.limit.Capacity != math.Trunc(t.limit.Capacity) {
 		return fmt.Errorf("capacity %v: choose a whole number of tokens: the header fields tell it in whole ones", t.limit.Capacity)
+	}
+	if err := t.limit.Validate(); err != nil {
+		return err
+	}
+	const year = 365 * 24 * time.Hour
+	if t.limit.Capacity/t.limit.RefillPerSec > year.Seconds() {
+		return fmt.Errorf("refill %v: choose one that fills the bucket of %v within a year", t.limit.RefillPerSec, t.limit.Capacity)
 	}
 	return nil
 }

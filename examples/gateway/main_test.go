@@ -127,6 +127,7 @@ func TestTermsAreChecked(t *testing.T) {
 		{func(t *terms) { t.limit.Capacity = math.Inf(1) }, "capacity +Inf: choose"},
 		{func(t *terms) { t.limit.RefillPerSec = 0 }, "refill 0: choose a finite one above 0 tokens per second"},
 		{func(t *terms) { t.limit.RefillPerSec = math.Inf(1) }, "refill +Inf: choose"},
+		{func(t *terms) { t.limit.RefillPerSec = 1e-12 }, "refill 1e-12: choose one that fills the bucket of 10 within a year"},
 		{func(t *terms) { t.read = -1 }, `price of "GET /read": tokenbucket: invalid cost: -1: pass a number of tokens, 0 or more`},
 		{func(t *terms) { t.export = 11 }, `price of "GET /export": tokenbucket: cost exceeds the capacity: cost 11, capacity 10: split the request or raise the capacity`},
 		{func(t *terms) { t.export = math.NaN() }, `price of "GET /export": tokenbucket: invalid cost: NaN`},

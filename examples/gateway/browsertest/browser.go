@@ -27,7 +27,7 @@ func startBrowser(ctx context.Context) (context.Context, context.CancelFunc) {
 // scheme, light or dark.
 func showAs(width, height int64, scheme string) action {
 	return chromedp.Steps(
-		chromedp.EmulateViewport(width, height, chromedp.EmulateScale(1.5)),
+		chromedp.EmulateViewport(width, height),
 		prefer("prefers-color-scheme", scheme))
 }
 

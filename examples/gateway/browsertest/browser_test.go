@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -25,11 +26,38 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// stage is a gateway, and a page in a browser that is about to load it.
+// What all tests share.
+var (
+	gateway string          // the binary
+	browser context.Context // where each test opens a page of its own
+	started error           // why there is no browser, nil if there is one
+)
+
+func TestMain(m *testing.M) { os.Exit(run(m)) }
+
+func run(m *testing.M) (code int) {
+	folder, err := os.MkdirTemp("", "gateway")
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer os.RemoveAll(folder)
+	var closeBrowser context.CancelFunc
+	browser, closeBrowser = startBrowser(context.Background())
+	defer closeBrowser()
+	if started = chromedp.Do(browser); started == nil {
+		if gateway, err = buildGateway(browser, folder); err != nil {
+			log.Fatal(err)
+		}
+	}
+	return m.Run()
+}
+
+// stage is a gateway, and a page that is about to load what it serves.
 type stage struct {
-	t   *testing.T
-	ctx context.Context // of the page
-	url string
+	t    *testing.T
+	ctx  context.Context // of the page
+	url  string
+	stop func() error // the gateway
 
 	mu       sync.Mutex
 	requests []string // "GET /read" each
@@ -40,21 +68,20 @@ type stage struct {
 // newStage starts both. Without a browser the test is skipped, or fails if
 // TOKENBUCKET_REQUIRE_CHROMIUM is set.
 func newStage(t *testing.T, flags ...string) *stage {
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-	t.Cleanup(cancel)
-	s := &stage{t: t, hosts: map[string]bool{}}
-	browser, closeBrowser := startBrowser(ctx)
-	t.Cleanup(closeBrowser)
-	s.ctx = browser
-	if err := chromedp.Listen(browser, s.listen); errors.Is(err, exec.ErrNotFound) && os.Getenv("TOKENBUCKET_REQUIRE_CHROMIUM") == "" {
+	if errors.Is(started, exec.ErrNotFound) && os.Getenv("TOKENBUCKET_REQUIRE_CHROMIUM") == "" {
 		t.Skip("no chromium in PATH: install it with: apt-get install chromium")
-	} else {
-		require.NoError(t, err, "install it with: apt-get install chromium")
 	}
-	address, stop, err := startGateway(ctx, t.TempDir(), flags...)
+	require.NoError(t, started, "is chromium there? apt-get install chromium")
+	ctx, cancel := context.WithTimeout(browser, 3*time.Minute)
+	t.Cleanup(cancel)
+	address, stop, err := startGateway(ctx, gateway, flags...)
 	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, stop(), "stops cleanly") })
-	s.url = address
+	s := &stage{t: t, url: address, stop: sync.OnceValue(stop), hosts: map[string]bool{}}
+	t.Cleanup(func() { require.NoError(t, s.stop(), "stops cleanly") })
+	page, closePage := chromedp.NewContext(ctx)
+	t.Cleanup(closePage)
+	s.ctx = page
+	require.NoError(t, chromedp.Listen(page, s.listen))
 	return s
 }
 
@@ -131,7 +158,6 @@ func TestRefusedExportIsAdmittedWhenItsCountdownEnds(t *testing.T) {
 		{360, "dark", "rgb(15, 21, 29)"},
 	} {
 		t.Run(fmt.Sprint(window.width, window.scheme), func(t *testing.T) {
-			t.Parallel()
 			s := newStage(t, "-refill", "1.25")
 			s.do(showAs(window.width, 640, window.scheme), chromedp.Navigate(s.url), awaitAnswers(1))
 			require.Equal(t, window.ground, get[string](s, "getComputedStyle(document.body).backgroundColor"))
@@ -228,6 +254,15 @@ func TestLooksFineWithReducedMotion(t *testing.T) {
 	s.record("tokens")
 	s.do(chromedp.Sleep(time.Second))
 	require.LessOrEqual(t, len(s.recorded("tokens")), 3, "changes in a second")
+}
+
+func TestTellsWhenTheGatewayIsGone(t *testing.T) {
+	s := newStage(t)
+	s.do(chromedp.Navigate(s.url), awaitAnswers(1))
+	require.True(t, get[bool](s, `document.getElementById("problem").hidden`))
+	require.NoError(t, s.stop())
+	s.do(press("/read"), await(`!document.getElementById("problem").hidden`))
+	require.Contains(t, get[string](s, `document.getElementById("problem").textContent`), "Is the gateway running?")
 }
 
 // The page could not ask anybody else if it wanted to.

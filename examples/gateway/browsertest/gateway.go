@@ -11,16 +11,21 @@ import (
 	"regexp"
 )
 
-// startGateway compiles the gateway, whose source is in the folder above, into a
-// folder and starts it on a free loopback port. It returns the address of its page,
-// and a function that interrupts it and returns how it ended.
-func startGateway(ctx context.Context, folder string, flags ...string) (url string, stop func() error, err error) {
-	binary := filepath.Join(folder, "gateway")
+// buildGateway compiles the gateway, whose source is in the folder above, into a
+// folder.
+func buildGateway(ctx context.Context, folder string) (binary string, err error) {
+	binary = filepath.Join(folder, "gateway")
 	build := exec.CommandContext(ctx, "go", "build", "-o", binary, ".")
 	build.Dir = ".."
 	if out, err := build.CombinedOutput(); err != nil {
-		return "", nil, fmt.Errorf("run this in examples/gateway/browsertest: %w\n%s", err, out)
+		return "", fmt.Errorf("run this in examples/gateway/browsertest: %w\n%s", err, out)
 	}
+	return binary, nil
+}
+
+// startGateway starts it on a free loopback port. It returns the address of its
+// page, and a function that interrupts it and returns how it ended.
+func startGateway(ctx context.Context, binary string, flags ...string) (url string, stop func() error, err error) {
 	gateway := exec.CommandContext(ctx, binary, append([]string{"-addr", "127.0.0.1:0"}, flags...)...)
 	gateway.Stderr = os.Stderr
 	printed, err := gateway.StdoutPipe()

@@ -36,7 +36,11 @@ func takePicture(width int64, scheme string) ([]byte, error) {
 		return nil, err
 	}
 	defer os.RemoveAll(folder)
-	url, stop, err := startGateway(ctx, folder)
+	binary, err := buildGateway(ctx, folder)
+	if err != nil {
+		return nil, err
+	}
+	url, stop, err := startGateway(ctx, binary)
 	if err != nil {
 		return nil, err
 	}

@@ -102,4 +102,12 @@ export class Due {
   spent(cost, price, level) {
     this.at = Math.min(Math.max(this.at, level.at) + cost / level.slow, level.reaches(price));
   }
+
+  // agree puts it off if a level, known anew, can't be enough by then: somebody else
+  // has spent.
+  agree(price, level) {
+    if (level.range(this.at)[1] < price) {
+      this.at = level.reaches(price);
+    }
+  }
 }

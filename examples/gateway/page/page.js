@@ -25,10 +25,10 @@ const meanings = [
   ["RateLimit-Policy", "q tokens at most, and an empty bucket is full in w seconds"],
 ];
 
-// ask sends one request and learns from the answer, whose status it returns.
+// ask sends one request and takes in what its answer tells of the level.
 async function ask(method, path, cost) {
   const sent = seconds();
-  const answer = await fetch(path, { method, cache: "no-store" });
+  const answer = await fetch(path, { method, cache: "no-store", signal: AbortSignal.timeout(10_000) });
   const received = seconds();
   await answer.arrayBuffer();
   const fields = readFields(answer.headers);
@@ -41,7 +41,19 @@ async function ask(method, path, cost) {
 let turn = Promise.resolve();
 
 function inTurn(task) {
-  turn = turn.then(task).then(() => report(""), (error) => report(`No answer to go by: ${error.message}. Is the gateway running?`)).then(draw);
+  turn = turn.then(task)
+    .then(() => report(""), (error) => report(`No answer to go by: ${error.message}. Is the gateway running?`))
+    .then(settle);
+}
+
+// settle shows what follows from the last answer.
+function settle() {
+  const level = history.at(-1)?.level;
+  for (const action of actions) {
+    action.due?.agree(action.price, level);
+    awaitDue(action);
+  }
+  draw();
 }
 
 // look costs nothing; the header tells the level all the same.
@@ -58,14 +70,13 @@ const send = (action) => inTurn(async () => {
   history.push({ level, ok: answer.ok });
   if (answer.ok) {
     action.due = null;
-    actions.forEach((other) => other.due?.spent(action.price, other.price, level));
+    actions.forEach(({ due, price }) => due?.spent(action.price, price, level));
   } else {
     const due = new Due(fields.retryAfter, sent, received);
     action.due = action.due?.refine(due) ?? due;
   }
-  actions.forEach(awaitDue);
   show(`GET ${action.path}`, action.price, answer);
-  announce(action, answer, fields, level.at);
+  announce(action, answer, fields, received);
 });
 
 function announce(action, answer, fields, received) {
@@ -83,11 +94,13 @@ function awaitDue(action) {
   }
   const left = action.due.at - seconds();
   if (left > 0) {
+    action.awaited = true;
     action.timer = setTimeout(awaitDue, Math.min(left * 1000 + 1, 1e9), action);
-    return;
+  } else if (action.awaited) {
+    action.awaited = false;
+    $("news").textContent = `${action.name} would be admitted now.`;
+    draw();
   }
-  $("news").textContent = `${action.name} would be admitted now.`;
-  draw();
 }
 
 function report(problem) {
@@ -255,14 +268,11 @@ function place(id, x, y, text) {
   }
 }
 
-// At each frame, or now and then for who prefers reduced motion.
+// The picture moves some pixels a second: 25 times are enough, and now and then for who
+// prefers reduced motion.
 function animate() {
   draw();
-  if (calm.matches) {
-    setTimeout(animate, 500);
-  } else {
-    requestAnimationFrame(animate);
-  }
+  setTimeout(() => requestAnimationFrame(animate), calm.matches ? 500 : 40);
 }
 
 actions.forEach((action) => action.button.addEventListener("click", () => send(action)));
