@@ -583,3 +583,39 @@ func TestLeaseConfiguration(t *testing.T) {
 		require.ErrorIs(t, err, tokenbucket.ErrInvalidOption)
 	}
 }
+
+// The first decision takes a hundred tokens on the server; the others cost no round
+// trip. Close gives back what is left.
+func ExampleWithLease() {
+	addr, stop := exampleServer()
+	defer stop()
+	client := redis.NewClient(&redis.Options{Addr: addr})
+	defer client.Close()
+	limit := tokenbucket.Limit{Capacity: 10_000, RefillPerSec: 1000}
+	hot, err := redisbucket.New(client, limit, redisbucket.WithLease(100, time.Minute))
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	other, err := redisbucket.New(client, limit) // another machine
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	for range 3 {
+		_, ok, err := hot.TryAcquire(context.Background(), "popular", 1)
+		fmt.Println(ok, err)
+	}
+	d, err := other.Take(context.Background(), "popular", 0)
+	fmt.Println(d.Remaining(), err)
+	fmt.Println(hot.Close())
+	d, err = other.Take(context.Background(), "popular", 0)
+	fmt.Println(d.Remaining(), err)
+	// Output:
+	// true <nil>
+	// true <nil>
+	// true <nil>
+	// 9900 <nil>
+	// <nil>
+	// 9997 <nil>
+}

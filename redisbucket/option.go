@@ -117,13 +117,14 @@ func WithErrorHandler(handle func(error)) Option {
 // no round trip either; a lower cost is asked for nevertheless. What this process
 // gives back ends it, what others give back does not.
 //
-// Since tokens are paid for before they are spent, all processes together get no more
-// than capacity + refill * time since the bucket was full. In any one window they may
-// get what they hold when it begins besides: the lease times the number of processes,
-// or what is refilled in maxAge if that is less. The same holds for limits of
-// tokenbucket.Within, which count the instants at which tokens are taken. As much may
-// lie idle while others are refused. So choose a lease of which that many are a small
-// part of the capacity, and an age of a fraction of a second.
+// Since tokens are paid for before they are spent, all processes together never get
+// more than capacity + refill * time from the first request on. In a window that
+// begins later they may spend what they hold at its beginning besides, at most a lease
+// for each process: a limit of tokenbucket.Within counts the instants at which tokens
+// are taken, not those at which they are spent. As much may lie idle for maxAge while
+// others are refused. So choose a lease of which as many as there are processes make a
+// small part of the capacity, and an age of a fraction of a second. More than the
+// capacity is the same as the capacity.
 //
 // Wait and costs above the lease go straight to the server, and count nothing that is
 // leased. Wait leaves in order of arrival; whoever spends a lease meanwhile does not
