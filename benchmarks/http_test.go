@@ -115,8 +115,8 @@ func (m middleware) serve(tb testing.TB, l load) (admit func() bool, answer func
 
 // BenchmarkHTTP is a request through each middleware to a handler that does nothing.
 func BenchmarkHTTP(b *testing.B) {
-	for _, m := range middlewares {
-		for _, l := range loads {
+	for _, l := range loads {
+		for _, m := range middlewares {
 			b.Run(m.name+"/"+l.name, func(b *testing.B) {
 				admit, _ := m.serve(b, l)
 				b.ReportAllocs()

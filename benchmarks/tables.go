@@ -42,7 +42,7 @@ var tables = []table{
 		note:  "Rows in brackets are the limits of the machine; (call) is the harness itself. go-limiter, throttled, ulule and tollbooth have one key. @ is GOMAXPROCS.",
 		bench: "One",
 		passes: []pass{
-			{"./.*/serial", "50ms", "1"},
+			{"./.*/serial", "30ms", "1"},
 			{"./.*/parallel", "30ms", "1,2,8"},
 		},
 		views: []view{
@@ -92,7 +92,7 @@ var tables = []table{
 		number: "5", title: "Redis",
 		note:   "One server on the same machine; every decision is admitted. All are written, but those from a lease of 100 tokens.",
 		bench:  "Redis",
-		passes: []pass{{".", "300ms", "2"}},
+		passes: []pass{{".", "150ms", "2"}},
 		views: []view{
 			{unit: "decisions/s", caption: "Decisions a second: PINGs a second, the others as a share of them", base: "(PING)", compare: ratio, format: "%.2f"},
 			{unit: "decisions/s", caption: "The same beside redis_rate", base: "redis_rate", compare: ratio, format: "%.2f"},

@@ -66,9 +66,9 @@ func waitUber(_ testing.TB, l tokenbucket.Limit) func() error {
 // 10 ms, and tells the share of the configured rate that came through and the
 // processor's time per token. More than 1 is wrong: tokens came before their time.
 func BenchmarkWait(b *testing.B) {
-	for _, p := range waiters {
-		for _, perSec := range []float64{1_000, 100_000} {
-			for _, n := range []int{1, 64} {
+	for _, perSec := range []float64{1_000, 100_000} {
+		for _, n := range []int{1, 64} {
+			for _, p := range waiters {
 				b.Run(fmt.Sprintf("%s/%v_per_s/%d_waiting", p.name, perSec, n), func(b *testing.B) {
 					benchmarkWait(b, p, tokenbucket.Limit{Capacity: perSec / 100, RefillPerSec: perSec}, n)
 				})
