@@ -33,8 +33,15 @@ func limit(capacity, refill float64) tokenbucket.Limit {
 	return tokenbucket.Limit{Capacity: capacity, RefillPerSec: refill}
 }
 
-// newBuckets returns buckets with all of the limits.
+// newBuckets returns buckets with all of the limits, whose timeout a busy machine does
+// not meet.
 func newBuckets(t testing.TB, client redis.UniversalClient, limits []tokenbucket.Limit, opts ...redisbucket.Option) *redisbucket.Buckets {
+	t.Helper()
+	return newHastyBuckets(t, client, limits, append([]redisbucket.Option{redisbucket.WithTimeout(time.Minute)}, opts...)...)
+}
+
+// newHastyBuckets returns buckets with all of the limits.
+func newHastyBuckets(t testing.TB, client redis.UniversalClient, limits []tokenbucket.Limit, opts ...redisbucket.Option) *redisbucket.Buckets {
 	t.Helper()
 	for _, l := range limits[1:] {
 		opts = append(opts, redisbucket.WithLimit(l))

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"math"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"testing"
@@ -301,6 +302,34 @@ func TestNothingIsMintedByAClockThatJumps(t *testing.T) { // golang/go#56287
 	// Each time round the clock goes on by 5 s once, which is indistinguishable from
 	// time that passed; the way back counts for nothing.
 	require.LessOrEqual(t, admitted, 100*5.0)
+}
+
+// However a clock jumps, each token was there at the start or took its time to come,
+// and nobody waits for longer than the bucket needs to fill.
+func TestClockThatJumpsAtRandom(t *testing.T) {
+	for seed := range uint64(20) {
+		s := newScene(t)
+		random := rand.New(rand.NewPCG(seed, 0))
+		bs := []*redisbucket.Buckets{s.buckets(limit(10, 1), limit(25, 0.5)), s.buckets(limit(10, 1), limit(25, 0.5))}
+		now, forward, admitted := time.Hour, time.Duration(0), 0.0
+		for range 300 {
+			step := time.Duration(random.Int64N(int64(4 * sec))).Truncate(us)
+			if random.IntN(3) == 0 {
+				step = -step
+			}
+			now += step
+			forward += max(0, step)
+			s.to(now)
+			cost := float64(1 + random.IntN(5))
+			d := s.take(bs[random.IntN(2)], cost)
+			if d.OK {
+				admitted += cost
+			}
+			require.LessOrEqual(t, d.Wait, 50*sec)
+			require.LessOrEqual(t, admitted, 10+forward.Seconds(), "seed %d", seed)
+			require.LessOrEqual(t, admitted, 25+forward.Seconds()/2, "seed %d", seed)
+		}
+	}
 }
 
 func TestTimeToLive(t *testing.T) {

@@ -38,7 +38,7 @@ func withFrail(t *testing.T, run func(f *frail), opts ...redisbucket.Option) {
 			defer f.bubble.mu.Unlock()
 			f.failures = append(f.failures, err)
 		}))
-		f.buckets = newBuckets(t, client, []tokenbucket.Limit{limit(10, 1)}, opts...)
+		f.buckets = newHastyBuckets(t, client, []tokenbucket.Limit{limit(10, 1)}, opts...)
 		run(f)
 	})
 }

@@ -239,7 +239,10 @@ func (s *server) nameFor(key string) string {
 	cancel()
 	switch client := s.client.(type) {
 	case *redis.Client:
-		return client.Options().Addr
+		if addr := client.Options().Addr; addr != "FailoverClient" { // go-redis' word, with Sentinel
+			return addr
+		}
+		return "the master that Sentinel names"
 	case *redis.ClusterClient:
 		if master, err := client.MasterForKey(done, key); err == nil {
 			return master.Options().Addr

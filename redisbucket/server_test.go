@@ -94,7 +94,7 @@ func TestScriptFlushInTheMiddle(t *testing.T) {
 
 func TestServerIsRestartedInTheMiddle(t *testing.T) {
 	r := startReal(t)
-	j := job{Addr: r.Server.Addr, Limit: limit(1000, 1000), Goroutines: goroutines, For: 3 * sec}
+	j := job{Addr: r.Server.Addr, Limit: limit(1000, 1000), Goroutines: goroutines, For: 5 * sec}
 	all := startAll(t, processes, j)
 	time.Sleep(sec)
 	r.Kill()
@@ -104,7 +104,7 @@ func TestServerIsRestartedInTheMiddle(t *testing.T) {
 	require.Positive(t, s.failures)
 	// It lost everything, so the bucket was full twice.
 	require.LessOrEqual(t, float64(s.admitted), 2*1000+1000*s.any.Seconds())
-	require.GreaterOrEqual(t, s.admitted, 2000, "it was used afterwards")
+	require.NotEmpty(t, r.info("cmdstat_evalsha"), "it was used afterwards")
 	r.requireTTLs()
 }
 
@@ -303,7 +303,7 @@ func meet(t *testing.T, servers []*redistest.Server) *redis.ClusterClient {
 func TestCluster(t *testing.T) { // limiters#48
 	servers := redistest.Cluster(t, 3)
 	cluster := meet(t, servers)
-	b := newBuckets(t, cluster, []tokenbucket.Limit{limit(2, 1e-6), limit(10, 1e-6)})
+	b := newBuckets(t, cluster, []tokenbucket.Limit{limit(2, 1e-6), limit(10, 1e-6)}, redisbucket.WithTimeout(10*sec))
 	take := func(key string) (bool, error) {
 		_, ok, err := b.TryAcquire(background, key, 1)
 		return ok, err
@@ -335,7 +335,7 @@ func TestCluster(t *testing.T) { // limiters#48
 		} else {
 			served++
 		}
-		require.Less(t, time.Since(begin), 2*sec)
+		require.Less(t, time.Since(begin), 20*sec)
 	}
 	require.Positive(t, failed)
 	require.Greater(t, served, keys/2, "one server's failure is not the others'")
@@ -361,6 +361,9 @@ func TestSentinelFailover(t *testing.T) {
 			strings.Contains(newClient(t, sentinel.Addr).Info(background, "sentinel").Val(), "slaves=1")
 	}, 30*sec, 50*ms)
 	master.Kill()
+	_, err := b.Take(background, "key", 0)
+	require.ErrorIs(t, err, redisbucket.ErrUnavailable)
+	require.ErrorContains(t, err, "the master that Sentinel names")
 	require.Eventually(t, func() bool {
 		d, err := b.Take(background, "key", 0)
 		return err == nil && d.Tokens < 8

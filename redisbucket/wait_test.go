@@ -54,7 +54,7 @@ func (b *bubble) machine(limits []tokenbucket.Limit, opts ...redisbucket.Option)
 		Dialer: func(context.Context, string, string) (net.Conn, error) { return b.Dial() },
 	})
 	b.t.Cleanup(func() { _ = client.Close() })
-	return newBuckets(b.t, client, limits, opts...)
+	return newHastyBuckets(b.t, client, limits, opts...)
 }
 
 // queue lets somebody wait, until the context ends or cancel is called.

@@ -80,19 +80,22 @@ func (j job) work(client *redis.Client, b *redisbucket.Buckets) (r result) {
 	end := time.Now().Add(j.For)
 	for range j.Goroutines {
 		group.Go(func() {
-			for left := j.For; left > 0; left = time.Until(end) {
+			for {
 				wait, ok, err := b.TryAcquire(background, "key", 1)
+				left := time.Until(end)
 				switch {
 				case ok:
 					admitted.Add(1)
+				case err != nil && !errors.Is(err, redisbucket.ErrUnavailable):
+					panic(err)
 				case err != nil:
-					if !errors.Is(err, redisbucket.ErrUnavailable) {
-						panic(err)
-					}
 					failures.Add(1)
 					time.Sleep(5 * ms)
 				default:
 					time.Sleep(min(wait, left))
+				}
+				if !ok && left <= 0 { // what is there by the end has been taken
+					return
 				}
 			}
 		})
