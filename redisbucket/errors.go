@@ -59,7 +59,7 @@ func advise(err error) string {
 	case strings.Contains(text, "OOM "):
 		return "give it more memory, or fewer keys"
 	case redis.IsAuthError(err), redis.IsPermissionError(err), isForbidden(text):
-		return "check user and password; EVALSHA, EVAL, TIME, GET, SET and DEL are needed on the prefix"
+		return "check user and password; EVALSHA, EVAL, TIME, GET, SET and DEL are needed on the prefix, and in a cluster CLUSTER SLOTS"
 	case errors.As(err, &timeout) && timeout.Timeout():
 		return "check its load and the network, or raise WithTimeout"
 	case isReply(err):

@@ -402,6 +402,24 @@ func TestRightsOfTheUser(t *testing.T) {
 	}
 }
 
+func TestRightsOfTheUserOfACluster(t *testing.T) {
+	servers := redistest.Cluster(t, 2)
+	_ = meet(t, servers)
+	var addrs []string
+	for _, s := range servers {
+		addrs = append(addrs, s.Addr)
+		require.NoError(t, newClient(t, s.Addr).Do(background, "ACL", "SETUSER", "limiter", "on", ">secret", "~tokenbucket:*",
+			"-@all", "+evalsha", "+eval", "+time", "+get", "+set", "+del", "+cluster").Err())
+	}
+	cluster := redis.NewClusterClient(&redis.ClusterOptions{Addrs: addrs, Username: "limiter", Password: "secret"})
+	t.Cleanup(func() { _ = cluster.Close() })
+	b := newBuckets(t, cluster, []tokenbucket.Limit{limit(5, 1)})
+	for i := range 10 {
+		_, err := b.Take(background, fmt.Sprint(i), 1)
+		require.NoError(t, err)
+	}
+}
+
 func TestBothProtocols(t *testing.T) {
 	r := startReal(t)
 	for _, protocol := range []int{2, 3} {

@@ -66,7 +66,8 @@ func (j job) serve() {
 	_ = json.NewEncoder(os.Stdout).Encode(r)
 }
 
-func (j job) options() (opts []redisbucket.Option) {
+func (j job) options() []redisbucket.Option {
+	opts := []redisbucket.Option{redisbucket.WithTimeout(10 * sec)} // a busy machine is no failure
 	if j.Lease > 0 {
 		opts = append(opts, redisbucket.WithLease(j.Lease, maxAge))
 	}
