@@ -28,27 +28,29 @@ import (
 
 // What all tests share.
 var (
-	gateway string          // the binary
+	folder  string          // for the binary
 	browser context.Context // where each test opens a page of its own
-	started error           // why there is no browser, nil if there is one
 )
+
+// start builds the gateway and starts the browser, for the first test that runs.
+var start = sync.OnceValues(func() (gateway string, err error) {
+	if err := chromedp.Do(browser); err != nil {
+		return "", err
+	}
+	return buildGateway(browser, folder)
+})
 
 func TestMain(m *testing.M) { os.Exit(run(m)) }
 
 func run(m *testing.M) (code int) {
-	folder, err := os.MkdirTemp("", "gateway")
-	if err != nil {
+	var err error
+	if folder, err = os.MkdirTemp("", "gateway"); err != nil {
 		log.Fatal(err)
 	}
 	defer os.RemoveAll(folder)
 	var closeBrowser context.CancelFunc
 	browser, closeBrowser = startBrowser(context.Background())
 	defer closeBrowser()
-	if started = chromedp.Do(browser); started == nil {
-		if gateway, err = buildGateway(browser, folder); err != nil {
-			log.Fatal(err)
-		}
-	}
 	return m.Run()
 }
 
@@ -68,10 +70,11 @@ type stage struct {
 // newStage starts both. Without a browser the test is skipped, or fails if
 // TOKENBUCKET_REQUIRE_CHROMIUM is set.
 func newStage(t *testing.T, flags ...string) *stage {
-	if errors.Is(started, exec.ErrNotFound) && os.Getenv("TOKENBUCKET_REQUIRE_CHROMIUM") == "" {
+	gateway, err := start()
+	if errors.Is(err, exec.ErrNotFound) && os.Getenv("TOKENBUCKET_REQUIRE_CHROMIUM") == "" {
 		t.Skip("no chromium in PATH: install it with: apt-get install chromium")
 	}
-	require.NoError(t, started, "is chromium there? apt-get install chromium")
+	require.NoError(t, err, "is chromium there? apt-get install chromium")
 	ctx, cancel := context.WithTimeout(browser, 3*time.Minute)
 	t.Cleanup(cancel)
 	address, stop, err := startGateway(ctx, gateway, flags...)
