@@ -86,7 +86,8 @@ func requireSame(t *testing.T, tab *table[int], model map[int]float64) {
 	requireCounts(t, tab)
 }
 
-// requireCounts counts anew how many keys passed by each group.
+// requireCounts counts anew how many keys passed by each group, and sees that slots
+// that are left are empty.
 func requireCounts(t *testing.T, tab *table[int]) {
 	t.Helper()
 	passed := make([]int, len(tab.groups))
@@ -100,6 +101,9 @@ func requireCounts(t *testing.T, tab *table[int]) {
 	}
 	for at, g := range tab.groups {
 		require.Equal(t, passed[at], int(g>>(8*slotsPerGroup)), "group %d", at)
+		for left := g.tagged(free); left != 0; left = left.rest() {
+			require.Zero(t, tab.entries[at*slotsPerGroup+left.first()], "nothing is kept alive")
+		}
 	}
 }
 
