@@ -471,7 +471,7 @@ func TestLeaseThatComesTooLateIsGivenBack(t *testing.T) {
 	withFrail(t, func(f *frail) {
 		ring := redis.NewRing(&redis.RingOptions{Addrs: map[string]string{"one": frailAddr}, Dialer: f.Proxy.Dial, HeartbeatFrequency: time.Hour})
 		defer ring.Close()
-		f.buckets = newBuckets(t, ring, []tokenbucket.Limit{limit(10, 1)}, redisbucket.WithLease(5, maxAge))
+		f.buckets = newHastyBuckets(t, ring, []tokenbucket.Limit{limit(10, 1)}, redisbucket.WithLease(5, maxAge))
 		f.connect()
 		f.Delay(600 * ms)
 		f.requireUnavailable(f.take(background))
