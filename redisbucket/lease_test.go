@@ -366,6 +366,32 @@ func TestThoseWhoComeTogetherShareARoundTrip(t *testing.T) {
 	}, redisbucket.WithLease(10, maxAge))
 }
 
+// Those who wait already are counted in what is asked for, however small the lease;
+// what those would have got who leave meanwhile goes back.
+func TestThoseWhoWaitAreCounted(t *testing.T) {
+	withFrail(t, func(f *frail) {
+		f.connect()
+		f.Delay(50 * ms)
+		var group sync.WaitGroup
+		for range 5 {
+			group.Go(func() { require.NoError(t, f.take(background)) })
+			synctest.Wait()
+		}
+		for range 2 {
+			group.Go(func() {
+				ctx, cancel := context.WithTimeout(background, 70*ms)
+				defer cancel()
+				require.ErrorIs(t, f.take(ctx), context.DeadlineExceeded)
+			})
+		}
+		group.Wait()
+		require.Equal(t, 100*ms, f.now())
+		f.to(200 * ms)
+		require.Equal(t, 4, f.Runs(), "connect's, for the first, for all others, and to give back")
+		require.InDelta(t, 5.2, f.level(f.machine([]tokenbucket.Limit{limit(10, 1)})), 1e-3)
+	}, redisbucket.WithLease(1.5, sec))
+}
+
 // Those who come while an exchange is under way are served in order of arrival.
 func TestNobodyOvertakesWithinAKey(t *testing.T) {
 	withFrail(t, func(f *frail) {
