@@ -41,6 +41,7 @@ func TestLeasingProcessIsKilledInTheMiddle(t *testing.T) {
 func TestServerOfLeasesIsRestartedInTheMiddle(t *testing.T) {
 	r := startReal(t)
 	j := leasing(r.Server.Addr)
+	j.For = 5 * sec
 	all := startAll(t, processes, j)
 	time.Sleep(sec)
 	r.Kill()
@@ -52,6 +53,6 @@ func TestServerOfLeasesIsRestartedInTheMiddle(t *testing.T) {
 	most := 2*j.Limit.Capacity + j.Limit.RefillPerSec*s.any.Seconds() + processes*j.Lease
 	t.Logf("admitted %d in %v, at most %.0f", s.admitted, s.any, most)
 	require.LessOrEqual(t, float64(s.admitted), most)
-	require.GreaterOrEqual(t, s.admitted, 2000, "it was used afterwards")
+	require.NotEmpty(t, r.info("cmdstat_evalsha"), "it was used afterwards")
 	r.requireTTLs()
 }
