@@ -39,7 +39,7 @@ func difference(value, base float64) float64 { return value - base }
 var tables = []table{
 	{
 		number: "1", title: "One limiter",
-		note:  "Rows in brackets are the limits of the machine; (call) is the harness itself. go-limiter, throttled, ulule and tollbooth have one key. @ is GOMAXPROCS.",
+		note:  "Rows in brackets are the limits of the machine; (call) is the harness itself. go-limiter, throttled, ulule and tollbooth have one key. @ is GOMAXPROCS. failsafe, go-limiter and ulule count in windows; tailscale knows neither costs nor waits.",
 		bench: "One",
 		passes: []pass{
 			{"./.*/serial", "30ms", "1"},
@@ -77,7 +77,7 @@ var tables = []table{
 	},
 	{
 		number: "4", title: "Waiting",
-		note:  "The bucket holds the tokens of 10 ms and starts empty. failsafe spaces evenly.",
+		note:  "The bucket holds the tokens of 10 ms and starts empty. More than 1 is wrong: tokens came before their time. failsafe spaces evenly.",
 		bench: "Wait",
 		passes: []pass{
 			{"./^1000_per_s", "1000x", "2"},
@@ -100,12 +100,12 @@ var tables = []table{
 	},
 	{
 		number: "6", title: "Exactness",
-		note: "Sequences in exact rational arithmetic, through every peer that can be told the time. A peer is only asked what it has a way to say: whole capacities and costs, one limit.",
+		note: "Sequences in exact rational arithmetic, through every peer that can be told the time. A peer is only asked what it has a way to say: whole capacities and costs, one limit. A sequence ends with its first wrong decision. running-level is the formula as textbooks have it.",
 		test: "TestExactness",
 	},
 	{
 		number: "7", title: "Fairness",
-		note: "On a virtual clock, 10 tokens a second, none there. At best 5 tokens take 500 ms among others' tries for one, 20 a second; and one token 100 ms, when a waiter for 5 ahead of it gives up after 100 ms.",
+		note: "On a virtual clock, 10 tokens a second, none there. At best 5 tokens take 500 ms among others' tries for one, 20 a second; and one token 100 ms, when a waiter for 5 ahead of it gives up after 100 ms. throttled has no queue: who is refused comes back when told to.",
 		test: "TestFairness",
 	},
 }
