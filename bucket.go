@@ -210,13 +210,21 @@ func (l Limit) level(s State, now time.Duration) float64 {
 // wholeTokens returns the level, or the largest whole number that it pays for.
 func (l Limit) wholeTokens(s State, now time.Duration) float64 {
 	level := l.level(s, now)
-	floor := math.Floor(level + l.slack(s))
-	for _, whole := range [...]float64{floor + 1, floor} {
-		if whole > level && whole <= l.Capacity && l.pays(s, now, whole) {
-			return whole + 0 // no negative zero
+	paid, refused := math.Floor(level)+1, math.Floor(l.Capacity)+1
+	if paid >= refused || !l.pays(s, now, paid) {
+		return level
+	}
+	for { // many tokens are within the tolerance of a deep debt
+		middle := math.Floor((paid + refused) / 2)
+		switch {
+		case middle <= paid || middle >= refused:
+			return paid
+		case l.pays(s, now, middle):
+			paid = middle
+		default:
+			refused = middle
 		}
 	}
-	return level
 }
 
 // pays is the admission test for a cost above 0 and up to the capacity.

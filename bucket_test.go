@@ -450,6 +450,23 @@ func TestRemainingIsTheLargestWholeCost(t *testing.T) {
 	require.Zero(t, Decision{Tokens: math.NaN()}.Remaining())
 }
 
+// In a balance that deep many tokens are within the tolerance.
+func TestRemainingIsTheLargestWholeCostInDeepDebt(t *testing.T) {
+	random := rand.New(rand.NewPCG(27, 28))
+	for range 20_000 {
+		limit := Limit{math.Exp2(random.Float64() * 42), math.Exp(random.Float64() * 40)}
+		state := State{Balance: -limit.Capacity * math.Exp(random.Float64()*40)}
+		toLevel := (random.Float64()*limit.Capacity - state.Balance) / limit.RefillPerSec * 1e9
+		now := time.Duration(min(toLevel, 1e18))
+		n := math.Floor(max(0, limit.Tokens(state, now)))
+		_, most := limit.Take(state, now, n)
+		require.True(t, most.OK, "%+v %+v at %d: %v", limit, state, now, n)
+		_, more := limit.Take(state, now, n+1)
+		require.False(t, more.OK, "%+v %+v at %d: %v", limit, state, now, n)
+	}
+	require.Less(t, Limit{1, 1}.Tokens(State{Balance: -0x1p960}, 0), -1e288)
+}
+
 // 0.7 thrice from 4.1 leave 2, less a rounding.
 func TestRemainingCountsWhatRoundingTook(t *testing.T) {
 	limit := Limit{Capacity: 4.1, RefillPerSec: 0.1}
