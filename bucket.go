@@ -243,31 +243,33 @@ func (l Limit) wait(s State, now time.Duration, cost float64) time.Duration {
 	case l.gain(elapsed) >= need:
 		return 0
 	}
-	wait := min(l.search(elapsed, need)-elapsed, uint64(Never))
-	return timeline.Later(time.Duration(wait), timeline.Until(now, s.Anchor))
+	return timeline.Later(l.search(elapsed, need), timeline.Until(now, s.Anchor))
 }
 
-// search returns the least elapsed nanoseconds that bring a gain, if so many do not:
+// search returns the least wait after which the gain is what is needed, if it is not yet:
 //
-//	ceil(need / RefillPerSec)
+//	ceil(need / RefillPerSec) - elapsed
 //
 // It is tempting to return just that, but it is off by a nanosecond now and then.
 // It is an estimate here; the comparison that admits decides.
-func (l Limit) search(elapsed uint64, need float64) uint64 {
+func (l Limit) search(elapsed uint64, need float64) time.Duration {
 	least := uint64(int64(math.Ceil(need / l.RefillPerSec))) // if out of range, anything
 	if least > elapsed && l.gain(least-1) < need && l.gain(least) >= need {
-		return least
+		return time.Duration(min(least-elapsed, uint64(Never)))
 	}
-	refused, admitted := elapsed, elapsed+uint64(Never)
+	refused, admitted := uint64(0), min(uint64(Never), math.MaxUint64-elapsed) // to the end of time
+	if l.gain(elapsed+admitted) < need {
+		return Never
+	}
 	for admitted-refused > 1 {
 		middle := refused + (admitted-refused)/2
-		if l.gain(middle) >= need {
+		if l.gain(elapsed+middle) >= need {
 			admitted = middle
 		} else {
 			refused = middle
 		}
 	}
-	return admitted
+	return time.Duration(admitted)
 }
 
 // Precision thins as the ledger grows away from its anchor. Beyond these it is

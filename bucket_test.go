@@ -620,6 +620,25 @@ func TestRoundingAtEachGrantDoesNotAddUp(t *testing.T) {
 	}
 }
 
+// Nearly 600 years lie between the anchor and now.
+func TestWaitFromTheOtherEndOfTime(t *testing.T) {
+	random := rand.New(rand.NewPCG(29, 30))
+	for range 1000 {
+		limit := Limit{10, math.Exp(random.Float64()*3) * 1e-9}
+		state := State{Balance: -20 * random.Float64(), Anchor: time.Duration(math.MinInt64 + random.Int64N(1<<62))}
+		now := time.Duration(random.Int64N(1 << 62))
+		where := fmt.Sprintf("%+v, %+v at %d", limit, state, now)
+		exact := exactLevel(limit, state, now)
+		if wait := holdLimit(t, limit, state, now, 10, where); wait == Never {
+			require.Negative(t, exactLevel(limit, state, math.MaxInt64).Cmp(model.Exact(limit.Capacity)), where)
+		} else if wait > 0 {
+			short := exact.Sub(model.Exact(10), exact)
+			seconds, _ := short.Quo(short, model.Exact(limit.RefillPerSec)).Float64()
+			require.InEpsilon(t, seconds, wait.Seconds(), 1e-9, where)
+		}
+	}
+}
+
 // A debt far below -1024 capacities is paid off by what is refilled, however often
 // it is added to.
 func TestDeepDebtRoundsNothingAway(t *testing.T) {
