@@ -816,6 +816,9 @@ func (b *Bucket) SetLimits(limits ...Limit) error {
 	}
 	at := max(b.advanceLocked(now), b.opens)
 	for i, l := range limits {
+		if l == b.limits[i] {
+			continue // its ledger need not round
+		}
 		b.states[i] = State{Balance: min(l.Capacity, b.limits[i].level(b.states[i], at)), Anchor: at}
 		b.limits[i] = l
 	}
