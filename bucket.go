@@ -530,6 +530,9 @@ func (c *config) validate() error {
 	if c.resume != nil && !c.resume.fits(c.limits) {
 		return fmt.Errorf("%w: WithState(%v): pass what State of a bucket with as many limits returned", ErrInvalidOption, c.resume.states)
 	}
+	if c.resume != nil && !c.resume.isNear(c.clock) {
+		return fmt.Errorf("%w: WithState: the origin %v is 292 years away or more: store the one that State returned beside the states", ErrInvalidOption, c.resume.origin)
+	}
 	if c.maxWaiters < 0 {
 		return fmt.Errorf("%w: WithMaxWaiters(%d): choose 0 or more, or leave it out for no bound", ErrInvalidOption, c.maxWaiters)
 	}
@@ -538,8 +541,15 @@ func (c *config) validate() error {
 
 func (r *resume) fits(limits Limits) bool {
 	return len(r.states) == len(limits) && !slices.ContainsFunc(r.states, func(s State) bool {
-		return math.IsNaN(s.Balance) || math.IsInf(s.Balance, 0)
+		return !(s.Balance >= leastBalance && s.Balance <= math.MaxFloat64)
 	})
+}
+
+// isNear reports whether a Duration can hold the time since the origin, so that it passes.
+func (r *resume) isNear(clock Clock) bool {
+	t := timeline.Timeline{Clock: clock, Origin: r.origin}
+	now := t.Now()
+	return now > math.MinInt64 && now < timeline.End
 }
 
 func (c *config) largestCapacity() (largest float64) {
@@ -567,7 +577,9 @@ func WithTokens(initial float64) Option {
 // overrides WithTokens. By default, a bucket starts anew.
 //
 // The time in between counts. It is told by the wall clock if the origin was
-// stored and has lost its monotonic reading.
+// stored and has lost its monotonic reading. New returns ErrInvalidOption for
+// another number of states, for a balance that no State has and for an origin 292
+// years away or more, such as the zero time.
 func WithState(origin time.Time, states []State) Option {
 	r := &resume{origin, slices.Clone(states)}
 	return func(c *config) { c.resume = r }

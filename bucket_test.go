@@ -1203,10 +1203,16 @@ func TestInvalidOptions(t *testing.T) {
 		tokenbucket.WithMaxWaiters(-1),
 		tokenbucket.WithState(time.Now(), nil), tokenbucket.WithState(time.Now(), make([]State, 2)),
 		tokenbucket.WithState(time.Now(), []State{{Balance: math.NaN()}}), tokenbucket.WithState(time.Now(), []State{{Balance: math.Inf(-1)}}),
+		tokenbucket.WithState(time.Now(), []State{{Balance: -math.MaxFloat64}}),
+		tokenbucket.WithState(time.Time{}, []State{{}}), tokenbucket.WithState(time.Now().Add(Never).Add(Never), []State{{}}),
 	} {
 		_, err := tokenbucket.New(Limit{10, 1}, opt)
 		require.ErrorIs(t, err, tokenbucket.ErrInvalidOption, i)
 	}
+	deepest := []State{Limit{10, 1}.Full(0)}
+	require.NoError(t, Limits{{10, 1}}.Charge(deepest, 0, math.MaxFloat64))
+	_, err := tokenbucket.New(Limit{10, 1}, tokenbucket.WithState(time.Now(), deepest))
+	require.NoError(t, err)
 	bucket, err := tokenbucket.New(Limit{10, 1}, tokenbucket.WithClock(nil), tokenbucket.WithTokens(10))
 	require.NoError(t, err)
 	_, ok := bucket.TryAcquire(10)
@@ -2256,6 +2262,32 @@ func TestReservationOfWhatIsNotToBeHad(t *testing.T) {
 		require.Nil(t, r)
 	}
 	require.Equal(t, 10.0, bucket.Tokens())
+}
+
+// 292 years after the origin time stands still. What is due then never is, and nothing
+// is given away.
+func TestNothingIsGrantedAtTheEndOfTime(t *testing.T) {
+	mock := new(waittest.Clock)
+	bucket := newBucket(t, mock, Limit{2, 1})
+	bucket.TryAcquire(2)
+	early, err := bucket.Reserve(1)
+	require.NoError(t, err)
+	mock.Set(Never)
+	require.Zero(t, early.Delay())
+	_, ok := bucket.TryAcquire(2)
+	require.True(t, ok, "full")
+	late, err := bucket.Reserve(1)
+	require.NoError(t, err)
+	require.Equal(t, Never, late.Delay())
+	require.Equal(t, 1, bucket.Waiting())
+	require.False(t, bucket.Take(1).OK)
+	ctx, cancel := context.WithDeadline(t.Context(), time.Now().Add(time.Hour))
+	defer cancel()
+	require.ErrorIs(t, bucket.Wait(ctx, 1), context.DeadlineExceeded)
+	require.True(t, late.Cancel())
+	bucket.Pause(Never)
+	require.NoError(t, bucket.Refund(2))
+	require.Equal(t, Never, bucket.Take(1).Wait)
 }
 
 func TestReservationDueForNever(t *testing.T) {

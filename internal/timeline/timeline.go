@@ -10,6 +10,10 @@ import (
 // Never is the end of time. Sums of instants and waits that would pass it stay there.
 const Never time.Duration = math.MaxInt64
 
+// End is the latest instant there is: 292 years after the origin time stands still, so
+// that what is due at Never never is.
+const End = Never - 1
+
 // Clock is tokenbucket.Clock.
 type Clock interface {
 	Now() time.Time
@@ -32,12 +36,12 @@ func Start(clock Clock) Timeline {
 	return Timeline{clock, clock.Now()}
 }
 
-// Now returns the time since the origin.
+// Now returns the time since the origin, at most End.
 func (t *Timeline) Now() time.Duration {
 	if t.Clock == nil {
-		return time.Since(t.Origin)
+		return min(time.Since(t.Origin), End)
 	}
-	return t.Clock.Since(t.Origin)
+	return min(t.Clock.Since(t.Origin), End)
 }
 
 // After returns a channel on which the time is sent once d has elapsed.
