@@ -134,6 +134,9 @@ func (l Limit) Validate() error {
 // while they have few binary digits, as whole numbers, halves and quarters do;
 // where they do not, the balance rounds in its last place.
 //
+// Debts stop growing at a balance of -2^960, about -1e289 tokens. What is deeper is
+// no state of a bucket.
+//
 // The zero State is an empty bucket at the origin; [Limit.Full] makes a full one.
 type State struct {
 	Balance float64       // tokens at Anchor, less what was spent since
@@ -186,9 +189,9 @@ const tolerance = 1.0 / (1 << 50)
 
 func (l Limit) slack(s State) float64 {
 	if -s.Balance > l.Capacity {
-		return tolerance * -s.Balance
+		return float64(tolerance * -s.Balance)
 	}
-	return tolerance * l.Capacity
+	return float64(tolerance * l.Capacity)
 }
 
 // gain returns a billion times the tokens that so many nanoseconds bring, cap or
@@ -279,8 +282,7 @@ const (
 	maxDebt    = 1 << 10 // capacities: one token of 2^42 is not lost in 2^52
 )
 
-// leastBalance keeps what a debt needs, 1e9 times as much, a finite number. Debts
-// stop growing there.
+// leastBalance keeps what a debt needs, 1e9 times as much, a finite number.
 const leastBalance = -0x1p960
 
 // spend returns the state after a cost has been taken at now, whatever the level.
@@ -420,8 +422,9 @@ func (ls Limits) Refund(states []State, now time.Duration, tokens float64) error
 	return nil
 }
 
-// Charge takes a cost from every state at now, whether it is there or not. It
-// returns ErrInvalidCost unless the cost is finite and at least 0.
+// Charge takes a cost from every state at now, whether it is there or not; only at
+// about 1e289 tokens does a debt stop growing. It returns ErrInvalidCost unless the
+// cost is finite and at least 0.
 func (ls Limits) Charge(states []State, now time.Duration, cost float64) error {
 	if err := checkAmount(cost); err != nil {
 		return err
@@ -495,7 +498,9 @@ func (d Decision) Remaining() int64 {
 }
 
 // Reset returns the time until the bucket is full if nothing more is taken: 0 if
-// it is full now, Never beyond 292 years.
+// it is full now, Never beyond 292 years. It is worked out from Tokens, which are
+// rounded: a bucket that has long been below its capacity may be full a nanosecond
+// earlier.
 func (d Decision) Reset() time.Duration {
 	filling := d.Limit.wait(State{Balance: d.Tokens}, 0, d.Limit.Capacity)
 	return timeline.Later(filling, d.paused)
