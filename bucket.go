@@ -369,9 +369,8 @@ func (ls Limits) TryAcquire(states []State, now time.Duration, cost float64) (wa
 }
 
 // Take is TryAcquire with everything a header needs.
-func (ls Limits) Take(states []State, now time.Duration, cost float64) Decision {
-	wait, ok := ls.TryAcquire(states, now, cost)
-	d := Decision{OK: ok, Wait: wait}
+func (ls Limits) Take(states []State, now time.Duration, cost float64) (d Decision) {
+	d.Wait, d.OK = ls.TryAcquire(states, now, cost)
 	if binding := ls.binding(states, now, cost); binding >= 0 {
 		d.Limit = ls[binding]
 		d.Tokens = d.Limit.Tokens(states[binding], now)
@@ -698,18 +697,15 @@ func (b *Bucket) TryAcquire(cost float64) (wait time.Duration, ok bool) {
 }
 
 // Take is TryAcquire with everything a header needs.
-func (b *Bucket) Take(cost float64) Decision {
+func (b *Bucket) Take(cost float64) (d Decision) {
 	now := b.time.Now()
 	b.mu.Lock()
-	defer b.mu.Unlock()
-	at := b.advanceLocked(now)
-	if !b.isOpenLocked(at) {
-		return b.decideLocked(now, at, cost)
-	}
-	d := b.limits.Take(b.states, at, cost)
-	if !d.OK {
+	if at := b.advanceLocked(now); !b.isOpenLocked(at) {
+		d = b.decideLocked(now, at, cost)
+	} else if d = b.limits.Take(b.states, at, cost); !d.OK {
 		d.Wait = timeline.Later(d.Wait, at-now)
 	}
+	b.mu.Unlock()
 	return d
 }
 
