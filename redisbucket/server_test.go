@@ -61,15 +61,6 @@ const (
 	goroutines = 8
 )
 
-func (s total) requireWithin(t *testing.T, l tokenbucket.Limit, share float64) {
-	t.Helper()
-	most := l.Capacity + l.RefillPerSec*s.any.Seconds()
-	least := share * (l.Capacity + l.RefillPerSec*s.all.Seconds())
-	t.Logf("admitted %d in %v, at most %.0f", s.admitted, s.any, most)
-	require.LessOrEqual(t, float64(s.admitted), most)
-	require.GreaterOrEqual(t, float64(s.admitted), least)
-}
-
 func TestProcessesTogetherGetTheLimit(t *testing.T) {
 	r := startReal(t)
 	j := job{Addr: r.Server.Addr, Limit: limit(1000, 1000), Goroutines: goroutines, For: 2 * sec}
@@ -103,7 +94,7 @@ func TestServerIsRestartedInTheMiddle(t *testing.T) {
 	s := sum(t, all)
 	require.Positive(t, s.failures)
 	// It lost everything, so the bucket was full twice.
-	require.LessOrEqual(t, float64(s.admitted), 2*1000+1000*s.any.Seconds())
+	s.requireAtMost(t, 2*j.Limit.Capacity, j.Limit.RefillPerSec)
 	require.NotEmpty(t, r.info("cmdstat_evalsha"), "it was used afterwards")
 	r.requireTTLs()
 }

@@ -30,11 +30,13 @@ type job struct {
 	Lease      float64 // tokens, for maxAge; 0 for none
 }
 
-// result is what came of it. Instants are the server's, 0 if it was away.
+// result is what came of it, and instants by the server's clock.
 type result struct {
-	Admitted   int
-	Failures   int
-	Start, End time.Time
+	Admitted, Failures int
+	Start              time.Time // before the first request
+	Emptied            time.Time // once a request had been refused
+	Due                time.Time // when its time was over: it took what was there after that
+	End                time.Time // after the last request
 }
 
 const jobVariable = "TOKENBUCKET_JOB"
@@ -75,39 +77,75 @@ func (j job) options() []redisbucket.Option {
 }
 
 func (j job) work(client *redis.Client, b *redisbucket.Buckets) (r result) {
-	var admitted, failures atomic.Int64
-	var group sync.WaitGroup
-	r.Start, _ = client.Time(background).Result()
+	w := worker{client: client, buckets: b}
+	r.Start = w.now()
+	w.share(j.Goroutines, w.takeRest)
+	r.Emptied = w.now()
 	end := time.Now().Add(j.For)
-	for range j.Goroutines {
-		group.Go(func() {
-			for {
-				wait, ok, err := b.TryAcquire(background, "key", 1)
-				left := time.Until(end)
-				switch {
-				case ok:
-					admitted.Add(1)
-				case err != nil && !errors.Is(err, redisbucket.ErrUnavailable):
-					panic(err)
-				case err != nil:
-					failures.Add(1)
-					time.Sleep(5 * ms)
-				default:
-					time.Sleep(min(wait, left))
-				}
-				if !ok && left <= 0 { // what is there by the end has been taken
-					return
-				}
-			}
-		})
-	}
-	group.Wait()
-	r.End, _ = client.Time(background).Result()
+	w.share(j.Goroutines, func() { w.takeUntil(end) })
+	r.Due = w.now()
+	w.takeRest()
+	r.End = w.now()
 	if err := b.Close(); err != nil {
 		panic(err)
 	}
-	r.Admitted, r.Failures = int(admitted.Load()), int(failures.Load())
+	r.Admitted, r.Failures = int(w.admitted.Load()), int(w.failures.Load())
 	return r
+}
+
+// worker is a process at its job.
+type worker struct {
+	client             *redis.Client
+	buckets            *redisbucket.Buckets
+	admitted, failures atomic.Int64
+}
+
+// now returns the server's time, as soon as it tells.
+func (w *worker) now() time.Time {
+	for {
+		if now, err := w.client.Time(background).Result(); err == nil {
+			return now
+		}
+		time.Sleep(5 * ms)
+	}
+}
+
+// share lets n goroutines do the same, and waits for them.
+func (w *worker) share(n int, do func()) {
+	var group sync.WaitGroup
+	for range n {
+		group.Go(do)
+	}
+	group.Wait()
+}
+
+// take asks for a token, and returns how long to wait if there was none.
+func (w *worker) take() (wait time.Duration) {
+	wait, ok, err := w.buckets.TryAcquire(background, "key", 1)
+	switch {
+	case ok:
+		w.admitted.Add(1)
+		return 0
+	case err == nil:
+		return wait
+	case errors.Is(err, redisbucket.ErrUnavailable):
+		w.failures.Add(1)
+		return 5 * ms
+	default:
+		panic(err)
+	}
+}
+
+// takeRest takes what is there.
+func (w *worker) takeRest() {
+	for w.take() == 0 {
+	}
+}
+
+func (w *worker) takeUntil(end time.Time) {
+	for left := time.Until(end); left > 0; left = time.Until(end) {
+		time.Sleep(min(w.take(), left))
+	}
 }
 
 // process is a worker that is ready.
@@ -160,33 +198,53 @@ func (p *process) result(t *testing.T) (r result) {
 	return r
 }
 
-// total is what came of all of them: the time that they all worked, and the time
-// that any did.
+// total is what came of all of them: results added up, and the earliest or latest
+// instants.
 type total struct {
 	admitted, failures int
-	all, any           time.Duration
+	start, emptied     time.Time // the earliest
+	due, end           time.Time // the latest
 }
 
 func sum(t *testing.T, processes []*process) (s total) {
 	t.Helper()
-	var first, last, begin, end time.Time
 	for i, p := range processes {
 		r := p.result(t)
 		s.admitted += r.Admitted
 		s.failures += r.Failures
-		if i == 0 || r.Start.Before(first) {
-			first = r.Start
+		if i == 0 || r.Start.Before(s.start) {
+			s.start = r.Start
 		}
-		if i == 0 || r.End.After(last) {
-			last = r.End
+		if i == 0 || r.Emptied.Before(s.emptied) {
+			s.emptied = r.Emptied
 		}
-		if i == 0 || r.Start.After(begin) {
-			begin = r.Start
+		if r.Due.After(s.due) {
+			s.due = r.Due
 		}
-		if i == 0 || r.End.Before(end) {
-			end = r.End
+		if r.End.After(s.end) {
+			s.end = r.End
 		}
 	}
-	s.all, s.any = end.Sub(begin), last.Sub(first)
 	return s
+}
+
+// requireAtMost checks that no more was admitted than tokens and what was refilled
+// while any of them worked.
+func (s total) requireAtMost(t *testing.T, tokens, refill float64) {
+	t.Helper()
+	worked := s.end.Sub(s.start)
+	most := tokens + refill*worked.Seconds()
+	t.Logf("admitted %d in %v, at most %.0f", s.admitted, worked, most)
+	require.LessOrEqual(t, float64(s.admitted), most)
+}
+
+// requireWithin checks that they got what the limit says, and a share of it at least.
+// For that a machine may be as busy as it likes: by the time somebody was refused the
+// capacity was spent, and whoever was due last was refused thereafter; in between
+// nothing is lost unless all of them stop for as long as the bucket needs to fill.
+func (s total) requireWithin(t *testing.T, l tokenbucket.Limit, share float64) {
+	t.Helper()
+	s.requireAtMost(t, l.Capacity, l.RefillPerSec)
+	least := l.Capacity + l.RefillPerSec*s.due.Sub(s.emptied).Seconds()
+	require.GreaterOrEqual(t, float64(s.admitted), share*least)
 }
