@@ -258,7 +258,7 @@ func (l Limit) wait(s State, now time.Duration, cost float64) time.Duration {
 func (l Limit) search(elapsed uint64, need float64) time.Duration {
 	least := uint64(int64(math.Ceil(need / l.RefillPerSec))) // if out of range, anything
 	if least > elapsed && l.gain(least-1) < need && l.gain(least) >= need {
-		return time.Duration(min(least-elapsed, uint64(Never)))
+		return time.Duration(least - elapsed)
 	}
 	refused, admitted := uint64(0), min(uint64(Never), math.MaxUint64-elapsed) // to the end of time
 	if l.gain(elapsed+admitted) < need {
