@@ -2,10 +2,6 @@ package main
 
 import (
 	"context"
-	"fmt"
-	"net"
-	"os"
-	"os/exec"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -16,6 +12,7 @@ import (
 	goredisstore "github.com/throttled/throttled/v2/store/goredisstore.v9"
 
 	"github.com/aa014e13/tokenbucket"
+	"github.com/aa014e13/tokenbucket/internal/redistest"
 	"github.com/aa014e13/tokenbucket/redisbucket"
 )
 
@@ -70,25 +67,10 @@ func shareThrottled(tb testing.TB, client redis.UniversalClient, l tokenbucket.L
 // patience is how long a busy machine may take to answer before that is an error.
 const patience = 10 * time.Second
 
-// startRedis starts a server of our own that keeps nothing on disk.
+// startRedis returns a client of a server of our own.
 func startRedis(tb testing.TB) redis.UniversalClient {
-	path, err := exec.LookPath("redis-server")
-	if err != nil && os.Getenv("TOKENBUCKET_REQUIRE_REDIS") == "" {
-		tb.Skip("no redis-server in PATH: apt-get install redis-server")
-	}
-	require.NoError(tb, err)
-	free := must[net.Listener](tb)(net.Listen("tcp", "127.0.0.1:0"))
-	addr := free.Addr().(*net.TCPAddr)
-	require.NoError(tb, free.Close())
-	server := exec.Command(path, "--bind", "127.0.0.1", "--port", fmt.Sprint(addr.Port), "--save", "", "--appendonly", "no")
-	require.NoError(tb, server.Start())
-	tb.Cleanup(func() {
-		_ = server.Process.Kill()
-		_ = server.Wait()
-	})
-	client := redis.NewClient(&redis.Options{Addr: addr.String(), PoolSize: 64, ReadTimeout: patience})
+	client := redis.NewClient(&redis.Options{Addr: redistest.Start(tb).Addr, PoolSize: 64, ReadTimeout: patience})
 	tb.Cleanup(func() { _ = client.Close() })
-	require.Eventually(tb, func() bool { return client.Ping(context.Background()).Err() == nil }, patience, 20*time.Millisecond)
 	for range 1000 { // the first ones are slow
 		require.NoError(tb, client.Ping(context.Background()).Err())
 	}

@@ -17,7 +17,7 @@ import (
 	"github.com/aa014e13/tokenbucket"
 	"github.com/aa014e13/tokenbucket/internal/vectors"
 	"github.com/aa014e13/tokenbucket/redisbucket"
-	"github.com/aa014e13/tokenbucket/redisbucket/internal/redistest"
+	"github.com/aa014e13/tokenbucket/internal/redistest"
 )
 
 const (

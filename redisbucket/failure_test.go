@@ -13,7 +13,7 @@ import (
 
 	"github.com/aa014e13/tokenbucket"
 	"github.com/aa014e13/tokenbucket/redisbucket"
-	"github.com/aa014e13/tokenbucket/redisbucket/internal/redistest"
+	"github.com/aa014e13/tokenbucket/internal/redistest"
 )
 
 // frail is a server behind a proxy that fails, in virtual time, and a client with

@@ -16,7 +16,7 @@ import (
 
 	"github.com/aa014e13/tokenbucket"
 	"github.com/aa014e13/tokenbucket/redisbucket"
-	"github.com/aa014e13/tokenbucket/redisbucket/internal/redistest"
+	"github.com/aa014e13/tokenbucket/internal/redistest"
 )
 
 func (b *bubble) leasing(tokens float64, limits ...tokenbucket.Limit) *redisbucket.Buckets {

@@ -15,7 +15,7 @@ import (
 
 	"github.com/aa014e13/tokenbucket"
 	"github.com/aa014e13/tokenbucket/redisbucket"
-	"github.com/aa014e13/tokenbucket/redisbucket/internal/redistest"
+	"github.com/aa014e13/tokenbucket/internal/redistest"
 )
 
 // real is a server of our own and a client.
