@@ -651,6 +651,7 @@ func TestDeepDebtRoundsNothingAway(t *testing.T) {
 	require.InDelta(t, -1e9-25e3+10e3, limit.Tokens(states[0], 1e5*sec), 1e-6)
 	require.NoError(t, Limits{limit}.Charge(states, 1e5*sec, math.MaxFloat64))
 	require.NoError(t, Limits{limit}.Charge(states, 1e5*sec, math.MaxFloat64))
+	require.Equal(t, -0x1p960, states[0].Balance, "where debts stop growing")
 	_, d := limit.Take(states[0], 1e6*sec, 1)
 	require.Equal(t, Never, d.Wait)
 	require.False(t, math.IsInf(d.Tokens, 0) || math.IsNaN(d.Tokens))
