@@ -15,9 +15,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/aa014e13/tokenbucket"
+	"github.com/aa014e13/tokenbucket/internal/redistest"
 	"github.com/aa014e13/tokenbucket/internal/vectors"
 	"github.com/aa014e13/tokenbucket/redisbucket"
-	"github.com/aa014e13/tokenbucket/internal/redistest"
 )
 
 const (

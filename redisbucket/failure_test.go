@@ -12,8 +12,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/aa014e13/tokenbucket"
-	"github.com/aa014e13/tokenbucket/redisbucket"
 	"github.com/aa014e13/tokenbucket/internal/redistest"
+	"github.com/aa014e13/tokenbucket/redisbucket"
 )
 
 // frail is a server behind a proxy that fails, in virtual time, and a client with

@@ -25,7 +25,8 @@ const maxRefused = time.Minute
 // by key. It asks the server once for many decisions:
 //
 //   - Tokens are taken on the server before they are spent here.
-//   - A refusal stands until the instant it named, as long as nothing is given back.
+//   - What the server told bounds what it has, as long as nothing is given back: what
+//     it would refuse by that is refused here.
 //   - For each key one exchange with the server is under way at most. Who comes
 //     meanwhile waits for it, and is served in order of arrival.
 //
@@ -56,13 +57,12 @@ type lease struct {
 	tokens  float64       // taken, and not spent
 	expires time.Duration // when they go back
 	seen    ledger        // the server's, as of the latest answer
-
-	refused float64       // the cost that the server refused by that, 0 for none
-	until   time.Duration // the instant that it named, at most maxRefused later
+	stands  bool          // the server has no more than that: nothing was given back since
+	until   time.Duration // the instant that the latest refusal named, at most maxRefused later
 
 	place     *list.Element // among the idle; nil while an exchange is under way
 	waiting   []*caller     // for its end, in order of arrival
-	refunding bool          // tokens were given back meanwhile: it says nothing about what is refused
+	refunding bool          // tokens were given back meanwhile: its answer does not stand
 }
 
 // ledger is what the server has for a key, as of an answer. The server decided
@@ -191,12 +191,12 @@ func (l *lease) grantLocked(now time.Duration, cost float64) outcome {
 	return o
 }
 
-// isRefusedLocked reports whether a refusal stands that a cost meets as well. What is
-// short of the cost is at least what the server refused, and others only take; so
-// the ledger that it refused by says for how long. It is counted from the instant
-// at which the server was asked, so it never stands for longer.
+// isRefusedLocked reports whether the server would refuse what is short of a cost, as
+// far as it is known: since its latest answer others have only taken. The time is
+// counted from the instant at which the server was asked, so that nothing is refused
+// for longer than the server would have said.
 func (t *leases) isRefusedLocked(l *lease, now time.Duration, cost float64) bool {
-	if l.refused == 0 || cost-l.tokens < l.refused || now-l.seen.asked >= maxRefused {
+	if !l.stands || now-l.seen.asked >= maxRefused {
 		return false
 	}
 	var few [2]tokenbucket.State
@@ -313,11 +313,11 @@ func (t *leases) heedLocked(l *lease, r request, a answer, asked time.Duration) 
 	if err != nil {
 		return err
 	}
-	l.seen = ledger{states, now, asked, t.now()}
+	l.seen, l.stands = ledger{states, now, asked, t.now()}, !l.refunding
 	if a.admitted() {
 		t.gainLocked(l, r, a.further())
 	} else {
-		t.noteRefusalLocked(l, r)
+		t.noteRefusalLocked(l)
 	}
 	return nil
 }
@@ -326,21 +326,17 @@ func (t *leases) heedLocked(l *lease, r request, a answer, asked time.Duration) 
 func (t *leases) gainLocked(l *lease, r request, further float64) {
 	_ = t.limits.Charge(l.seen.states, l.seen.now, r.cost+further)
 	l.tokens += r.cost + further
-	l.refused = 0
 	l.expires = l.seen.arrived + t.maxAge
 	if c := l.nextLocked(); !c.gone {
 		t.settleLocked(c, l.grantLocked(l.seen.arrived, c.cost), nil)
 	}
 }
 
-// noteRefusalLocked remembers what the server refused.
-func (t *leases) noteRefusalLocked(l *lease, r request) {
+// noteRefusalLocked remembers until when the server refuses.
+func (t *leases) noteRefusalLocked(l *lease) {
 	c := l.nextLocked()
 	o := outcome{false, l.tokens, l.seen, l.seen.arrived}
-	if !l.refunding {
-		l.refused = r.cost
-		l.until = o.at + min(t.tell(o, c.cost).Wait, maxRefused)
-	}
+	l.until = o.at + min(t.tell(o, c.cost).Wait, maxRefused)
 	t.settleLocked(c, o, nil)
 }
 
@@ -364,7 +360,7 @@ func (t *leases) serveLocked(l *lease, err error) {
 	}
 	l.waiting = nil
 	l.place = t.idle.PushFront(l)
-	if t.closed || l.tokens > t.size || (l.tokens == 0 && l.refused == 0) {
+	if t.closed || l.tokens > t.size || (l.tokens == 0 && !l.stands) {
 		t.endLocked(l)
 		return
 	}
@@ -401,7 +397,7 @@ func (t *leases) endLocked(l *lease) {
 // they are told counts these tokens.
 func (t *leases) giveBackLocked(l *lease) {
 	r := request{key: t.prefix + l.key, cost: -l.tokens}
-	l.tokens, l.refused = 0, 0
+	l.tokens, l.stands = 0, false
 	t.leaveIdleLocked(l)
 	t.underWay.Go(func() {
 		_, err := t.server.ask(context.Background(), r)
@@ -423,7 +419,7 @@ func (t *leases) leaveIdleLocked(l *lease) {
 
 // ends returns when the lease is of no use any more.
 func (l *lease) ends() time.Duration {
-	if l.refused == 0 || l.tokens > 0 {
+	if l.tokens > 0 {
 		return l.expires
 	}
 	return max(l.expires, l.until)
@@ -466,7 +462,8 @@ func (t *leases) sweep() {
 	}
 }
 
-// refunded notes that the server got tokens back for a key: a refusal stands no more.
+// refunded notes that the server got tokens back for a key, and so may have more than
+// it said.
 func (t *leases) refunded(stored string) {
 	if t == nil {
 		return
@@ -474,7 +471,7 @@ func (t *leases) refunded(stored string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if l := t.byKey[strings.TrimPrefix(stored, t.prefix)]; l != nil {
-		l.refused, l.refunding = 0, l.place == nil
+		l.stands, l.refunding = false, l.place == nil
 	}
 }
 

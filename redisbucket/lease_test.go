@@ -15,8 +15,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/aa014e13/tokenbucket"
-	"github.com/aa014e13/tokenbucket/redisbucket"
 	"github.com/aa014e13/tokenbucket/internal/redistest"
+	"github.com/aa014e13/tokenbucket/redisbucket"
 )
 
 func (b *bubble) leasing(tokens float64, limits ...tokenbucket.Limit) *redisbucket.Buckets {
@@ -152,12 +152,47 @@ func TestRefusalIsRememberedUntilTheInstantItNamed(t *testing.T) {
 			b.requireRefused(m, 2, us)
 			b.requireRefused(m, 5, 3*sec+us)
 		})
-		b.drain(m, 1) // a lower cost is asked for
+		b.drain(m, 1) // this much is there
 		b.to(2 * sec)
 		b.requireRefused(m, 2, sec)
 		b.to(3 * sec)
 		b.drain(m, 2)
 		require.Zero(t, b.level(plain))
+	})
+}
+
+// The first refusal costs no round trip if the server has told what was left; and a
+// lower cost none until it is there.
+func TestWhatTheServerToldRefuses(t *testing.T) {
+	inBubble(t, func(b *bubble) {
+		m := b.leasing(5, limit(10, 1))
+		b.drain(b.machine([]tokenbucket.Limit{limit(10, 1)}), 6.5)
+		b.drain(m, 1)
+		b.requireLocal(func() {
+			b.drain(m, 2)
+			b.requireRefused(m, 2, 1500*ms)
+			b.requireRefused(m, 0.75, 250*ms)
+			b.to(250*ms - us)
+			b.requireRefused(m, 0.75, us)
+			b.to(250 * ms)
+			b.requireRefused(m, 1, 250*ms)
+		})
+		b.drain(m, 0.75)
+		b.requireLocal(func() { b.requireRefused(m, 0.75, 750*ms) })
+	})
+}
+
+// A server whose clock says a microsecond says nothing of what is left of it.
+func TestWaitOfARefusalSufficesBetweenMicroseconds(t *testing.T) {
+	inBubble(t, func(b *bubble) {
+		l := limit(10, 1/1.0000005)
+		m := b.leasing(5, l)
+		b.drain(b.machine([]tokenbucket.Limit{l}), 10)
+		b.requireRefused(m, 1, sec+us)
+		b.to(600)
+		b.requireRefused(m, 1, sec+us)
+		b.to(600 + sec + us)
+		b.drain(m, 1)
 	})
 }
 
@@ -216,6 +251,23 @@ func TestRefusalIsRememberedForAMinuteAtMost(t *testing.T) {
 		})
 		b.to(time.Minute)
 		b.drain(m, 1)
+	})
+}
+
+// What is left of a lease keeps a refusal in mind for no longer.
+func TestRefusalBesideALeaseIsRememberedForAMinuteAtMost(t *testing.T) {
+	inBubble(t, func(b *bubble) {
+		l := limit(5, 1e-11)
+		m := b.machine([]tokenbucket.Limit{l}, redisbucket.WithLease(3, time.Hour))
+		plain := b.machine([]tokenbucket.Limit{l})
+		b.drain(m, 1)
+		b.drain(plain, 2)
+		b.requireRefused(m, 3, never)
+		require.NoError(t, plain.Forget(background, "key"))
+		b.to(time.Minute - us)
+		b.requireLocal(func() { b.requireRefused(m, 3, never) })
+		b.to(time.Minute)
+		b.drain(m, 3)
 	})
 }
 

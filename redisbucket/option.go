@@ -113,9 +113,10 @@ func WithErrorHandler(handle func(error)) Option {
 // maxAge after it came, or when more than MaxLeases keys are used, or on Close, which
 // the program then has to call.
 //
-// A refusal is remembered until the instant it named, for a minute at most, and costs
-// no round trip either; a lower cost is asked for nevertheless. What this process
-// gives back ends it, what others give back does not.
+// What the server told last bounds what it has, so what it would refuse by that is
+// refused here and costs no round trip either: until the instant that the refusal
+// names, and for a minute after the answer at most. What this process gives back ends
+// it, what others give back does not.
 //
 // Since tokens are paid for before they are spent, all processes together never get
 // more than capacity + refill * time from the first request on. In a window that

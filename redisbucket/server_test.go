@@ -14,8 +14,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/aa014e13/tokenbucket"
-	"github.com/aa014e13/tokenbucket/redisbucket"
 	"github.com/aa014e13/tokenbucket/internal/redistest"
+	"github.com/aa014e13/tokenbucket/redisbucket"
 )
 
 // real is a server of our own and a client.

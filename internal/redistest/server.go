@@ -103,15 +103,15 @@ func (s *Server) Freeze() { require.NoError(s.t, s.process.Process.Signal(syscal
 // Thaw lets a frozen process go on.
 func (s *Server) Thaw() { require.NoError(s.t, s.process.Process.Signal(syscall.SIGCONT)) }
 
-// Cluster starts n masters that are to share the slots, and returns their
-// addresses. Whoever has a client lets them meet.
+// Cluster starts n masters that are to share the slots, each of which serves its own
+// whatever the others do. Whoever has a client lets them meet.
 func Cluster(t testing.TB, n int) []*Server {
 	t.Helper()
 	servers := make([]*Server, n)
 	for i := range servers {
 		config := filepath.Join(t.TempDir(), "nodes.conf")
 		servers[i] = startAt(t, clusterAddr(t), "--cluster-enabled", "yes", "--cluster-config-file", config,
-			"--cluster-node-timeout", "2000")
+			"--cluster-node-timeout", "2000", "--cluster-require-full-coverage", "no")
 	}
 	return servers
 }
