@@ -15,6 +15,7 @@ import (
 	"net/http"
 	"os"
 	"os/signal"
+	"strconv"
 	"time"
 
 	"github.com/aa014e13/tokenbucket"
@@ -58,10 +59,13 @@ func (t terms) validate() error {
 	}
 	const year = 365 * 24 * time.Hour
 	if t.limit.Capacity/t.limit.RefillPerSec > year.Seconds() {
-		return fmt.Errorf("refill %v: choose one that fills the bucket of %v within a year", t.limit.RefillPerSec, t.limit.Capacity)
+		return fmt.Errorf("refill %v: choose one that fills the bucket of %s within a year", t.limit.RefillPerSec, plain(t.limit.Capacity))
 	}
 	return nil
 }
+
+// plain writes numbers as people do: a million is not 1e+06.
+func plain(number float64) string { return strconv.FormatFloat(number, 'f', -1, 64) }
 
 // serve answers requests until the context ends, then lets those under way finish.
 func serve(ctx context.Context, addr string, t terms, out io.Writer) error {
@@ -73,9 +77,9 @@ func serve(ctx context.Context, addr string, t terms, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(out, "%[2]v tokens for every client, refilled at %[3]v a second; a read costs %[4]v, an export %[5]v. Try:\n"+
+	fmt.Fprintf(out, "Every client has a bucket of capacity %[2]s, refilled at %[3]s a second; a read costs %[4]s, an export %[5]s. Try:\n"+
 		"  http://%[1]s/ in a browser\n  curl -i http://%[1]s/read\n  curl -i http://%[1]s/export\nCtrl-C stops.\n",
-		listener.Addr(), t.limit.Capacity, t.limit.RefillPerSec, t.read, t.export)
+		listener.Addr(), plain(t.limit.Capacity), plain(t.limit.RefillPerSec), plain(t.read), plain(t.export))
 
 	server := &http.Server{Handler: handler, ReadHeaderTimeout: 10 * time.Second}
 	failed := make(chan error, 1)
@@ -97,7 +101,7 @@ func newHandler(t terms, clock tokenbucket.Clock) (http.Handler, error) {
 	if err := t.validate(); err != nil {
 		return nil, err
 	}
-	clients, err := keyed.New[string](t.limit, keyed.WithMaxKeys(100_000), keyed.WithClock(clock))
+	clients, err := keyed.New[string](t.limit, keyed.WithMaxKeys(1_000_000), keyed.WithClock(clock))
 	if err != nil {
 		return nil, err
 	}

@@ -116,6 +116,55 @@ func TestPageTellsThePricesAndTheClient(t *testing.T) {
 	require.Contains(t, page.Header().Get("Content-Security-Policy"), "default-src 'none'")
 }
 
+func TestNumbersAreWrittenOut(t *testing.T) {
+	handler, err := newHandler(terms{tokenbucket.Limit{Capacity: 1 << 40, RefillPerSec: 2e6}, 1e-5, 1e7}, clock.NewMock())
+	require.NoError(t, err)
+	page := client(handler, "GET", "192.0.2.1:1234")("/").Body.String()
+	for _, text := range []string{"2000000 a second", "<small>0.00001 tokens<", "<small>10000000 tokens<"} {
+		require.Contains(t, page, text)
+	}
+	require.NotRegexp(t, `\de[+-]?\d`, page)
+}
+
+func TestPageOffersAnotherAddressWhereThereIsOne(t *testing.T) {
+	handler, err := newHandler(standard, clock.NewMock())
+	require.NoError(t, err)
+	for peer, want := range map[string]string{
+		"127.0.0.1:1234":          "curl -i --interface 127.0.0.2 http://example.com/export",
+		"[::ffff:127.0.0.1]:1234": "curl -i --interface 127.0.0.2 http://example.com/export",
+		"192.0.2.1:1234":          "",
+		"[::1]:1234":              "",
+	} {
+		page := client(handler, "GET", peer)("/").Body.String()
+		require.Equal(t, want, regexp.MustCompile(`curl -i --interface [^<]*`).FindString(page), peer)
+	}
+}
+
+func TestPageEscapesWhatItIsTold(t *testing.T) {
+	handler, err := newHandler(standard, clock.NewMock())
+	require.NoError(t, err)
+	r := httptest.NewRequest("GET", "/", nil)
+	for _, told := range []*string{&r.RemoteAddr, &r.Host} {
+		old := *told
+		*told = `"><script>alert(1)</script>`
+		w := httptest.NewRecorder()
+		handler.ServeHTTP(w, r)
+		require.NotContains(t, w.Body.String(), "<script>alert")
+		*told = old
+	}
+}
+
+func TestServesNothingButThePagesFiles(t *testing.T) {
+	handler, err := newHandler(standard, clock.NewMock())
+	require.NoError(t, err)
+	for path, want := range map[string]int{
+		"/page/": 404, "/page/none.js": 404, "/page/%2e": 404,
+		"/page/..%2fpage.html": 400, "/page/..%2f..%2fmain.go": 400, "/page/%2e%2e": 400,
+	} {
+		require.Equal(t, want, client(handler, "GET", "192.0.2.1:1234")(path).Code, path)
+	}
+}
+
 func TestTermsAreChecked(t *testing.T) {
 	for _, test := range []struct {
 		change func(*terms)
@@ -128,6 +177,8 @@ func TestTermsAreChecked(t *testing.T) {
 		{func(t *terms) { t.limit.RefillPerSec = 0 }, "refill 0: choose a finite one above 0 tokens per second"},
 		{func(t *terms) { t.limit.RefillPerSec = math.Inf(1) }, "refill +Inf: choose"},
 		{func(t *terms) { t.limit.RefillPerSec = 1e-12 }, "refill 1e-12: choose one that fills the bucket of 10 within a year"},
+		{func(t *terms) { t.limit.Capacity = 1 << 40 }, "refill 0.5: choose one that fills the bucket of 1099511627776 within a year"},
+		{func(t *terms) { t.limit.RefillPerSec = math.NaN() }, "refill NaN: choose"},
 		{func(t *terms) { t.read = -1 }, `price of "GET /read": tokenbucket: invalid cost: -1: pass a number of tokens, 0 or more`},
 		{func(t *terms) { t.export = 11 }, `price of "GET /export": tokenbucket: cost exceeds the capacity: cost 11, capacity 10: split the request or raise the capacity`},
 		{func(t *terms) { t.export = math.NaN() }, `price of "GET /export": tokenbucket: invalid cost: NaN`},

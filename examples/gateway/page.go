@@ -4,14 +4,14 @@ import (
 	"bytes"
 	"embed"
 	"html/template"
-	"net"
 	"net/http"
+	"net/netip"
 )
 
 var (
 	//go:embed page.html
 	pageText string
-	page     = template.Must(template.New("page").Parse(pageText))
+	page     = template.Must(template.New("page").Funcs(template.FuncMap{"plain": plain}).Parse(pageText))
 
 	//go:embed page
 	pageFiles embed.FS
@@ -22,19 +22,41 @@ var (
 const pagePolicy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; " +
 	"base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 
-// servePage tells the page the prices, whose bucket it shows and where it is. All else it reads in
-// the header fields of the answers it gets.
-func (t terms) servePage(w http.ResponseWriter, r *http.Request) {
-	client, _, err := net.SplitHostPort(r.RemoteAddr)
-	if err != nil {
-		client = r.RemoteAddr
+// view is what the page is told. All else it reads in the header fields of the answers it gets.
+type view struct {
+	Refill  float64
+	Actions []action
+	Client  string // whose bucket it shows
+	Host    string // where the page is
+	Other   string // an address on the client's machine that has another bucket
+}
+
+// action is a request that the page offers to send.
+type action struct {
+	Path, Name string
+	Price      float64
+}
+
+func (t terms) view(r *http.Request) view {
+	v := view{
+		Refill:  t.limit.RefillPerSec,
+		Actions: []action{{"/read", "Read", t.read}, {"/export", "Export", t.export}},
+		Client:  r.RemoteAddr,
+		Host:    r.Host,
 	}
+	if peer, err := netip.ParseAddrPort(r.RemoteAddr); err == nil {
+		addr := peer.Addr().Unmap()
+		v.Client = addr.String()
+		if addr.Is4() && addr.IsLoopback() { // IPv6 has a single one
+			v.Other = addr.Next().String()
+		}
+	}
+	return v
+}
+
+func (t terms) servePage(w http.ResponseWriter, r *http.Request) {
 	var text bytes.Buffer
-	err = page.Execute(&text, struct {
-		Read, Export float64
-		Client, Host string
-	}{t.read, t.export, client, r.Host})
-	if err != nil {
+	if err := page.Execute(&text, t.view(r)); err != nil {
 		http.Error(w, err.Error(), http.StatusInternalServerError)
 		return
 	}

@@ -19,6 +19,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/chromedp/cdproto/cdp"
+	"github.com/chromedp/cdproto/input"
 	devlog "github.com/chromedp/cdproto/log"
 	"github.com/chromedp/cdproto/network"
 	devruntime "github.com/chromedp/cdproto/runtime"
@@ -127,16 +129,18 @@ func get[T any](s *stage, expression string) T {
 	return evaluate[T](s.t, s.ctx, expression)
 }
 
-// record keeps all texts that an element will have had, in the page's array of its id.
-func (s *stage) record(id string) {
+// record keeps all texts that an element will have had, in the page's array of its selector.
+func (s *stage) record(selector string) {
 	get[bool](s, fmt.Sprintf(`
 		(window.texts ??= {})[%[1]q] = [];
 		new MutationObserver((changes) => changes.forEach((c) => c.addedNodes.forEach((n) => texts[%[1]q].push(n.data))))
-			.observe(document.getElementById(%[1]q), { childList: true });
-		true`, id))
+			.observe(document.querySelector(%[1]q), { childList: true });
+		true`, selector))
 }
 
-func (s *stage) recorded(id string) []string { return get[[]string](s, fmt.Sprintf("texts[%q]", id)) }
+func (s *stage) recorded(selector string) []string {
+	return get[[]string](s, fmt.Sprintf("texts[%q]", selector))
+}
 
 // ask sends a request to the gateway from a local address, past the browser.
 func (s *stage) ask(from, method, path string) *http.Response {
@@ -209,11 +213,13 @@ func (s *stage) requireSpendsNothing() {
 	require.Equal(s.t, "full", get[string](s, `document.getElementById("full").textContent`))
 }
 
+const exportDue = `[data-path="/export"] .due`
+
 // exportUntilRefused presses the button three times, by keyboard.
 func (s *stage) exportUntilRefused() {
 	s.t.Helper()
-	s.record("news")
-	s.record("export-due")
+	s.record("#news")
+	s.record(exportDue)
 	s.do(chromedp.Focus(chromedp.CSS(`[data-path="/export"] button`)), chromedp.KeyEvent("\r\r\r"), awaitAnswers(4))
 	require.Equal(s.t, "429 Too Many Requests", get[string](s, `document.getElementById("status").textContent`))
 	require.Contains(s.t, get[string](s, `document.getElementById("fields").textContent`), "Retry-After")
@@ -229,15 +235,15 @@ func (s *stage) retryWhenDue() {
 	s.do(await(`document.querySelector('[data-path="/export"]').dataset.state === "due"`))
 	retryAfter := get[string](s, `[...document.querySelectorAll("#fields div")]
 		.find((field) => field.querySelector(".name").textContent === "Retry-After").querySelector(".value").textContent`)
-	countdown := s.recorded("export-due")
+	countdown := s.recorded(exportDue)
 	require.LessOrEqual(s.t, countdown[0], "admitted in "+retryAfter+" s")
 	require.IsDecreasing(s.t, countdown[:len(countdown)-1])
 	require.Equal(s.t, "admitted now: retry", countdown[len(countdown)-1])
 
 	s.do(press("/export"), awaitAnswers(5))
 	require.Equal(s.t, "200 OK", get[string](s, `document.getElementById("status").textContent`))
-	require.Equal(s.t, "", get[string](s, `document.getElementById("export-due").textContent`))
-	news := s.recorded("news")
+	require.Equal(s.t, "", get[string](s, `document.querySelector('`+exportDue+`').textContent`))
+	news := s.recorded("#news")
 	for i, want := range []string{
 		`^Export: 200 OK\. 5 of 10 tokens left, full in 4 seconds\.$`,
 		`^Export: 200 OK\. \d of 10 tokens left, full in \d seconds\.$`,
@@ -254,9 +260,83 @@ func TestLooksFineWithReducedMotion(t *testing.T) {
 	s := newStage(t)
 	s.do(preferReducedMotion(), chromedp.Navigate(s.url), awaitAnswers(1), press("/export"), awaitAnswers(2))
 	require.Equal(t, "none", get[string](s, `getComputedStyle(document.getElementById("drop")).display`))
-	s.record("tokens")
+	s.record("#tokens")
 	s.do(chromedp.Sleep(time.Second))
-	require.LessOrEqual(t, len(s.recorded("tokens")), 3, "changes in a second")
+	require.LessOrEqual(t, len(s.recorded("#tokens")), 3, "changes in a second")
+}
+
+// At the ends of what the flags allow, in a narrow window and with large letters.
+func TestEveryBucketCanBeRead(t *testing.T) {
+	for _, test := range []struct {
+		flags  string
+		export int      // how often
+		full   string   // matches what is told of it
+		names  []string // of the lines in the chart, from the top; too close, they share one
+	}{
+		{"", 1, `full in \d+ s`, []string{"full", "export", "read"}},
+		{"-read 5", 1, `full in \d+ s`, []string{"full", "read, export"}},
+		{"-capacity 1 -export 1 -read 0.5 -refill 0.0001", 2, `full in 2 h 46 min`, []string{"full, export", "read"}},
+		{"-capacity 4398046511104 -export 4398046511104 -refill 1000000", 2, `full in 50 d 21 h`, []string{"full, export", "read"}},
+		{"-refill 1000 -export 10 -read 0", 1, `full`, []string{"full, export", "read"}},
+	} {
+		t.Run(test.flags, func(t *testing.T) {
+			s := newStage(t, strings.Fields(test.flags)...)
+			s.do(showAs(320, 640, "light"), chromedp.Navigate(s.url), awaitAnswers(1))
+			for i := range test.export {
+				s.do(press("/export"), awaitAnswers(2+i))
+			}
+			s.do(await(fmt.Sprintf(`/^%s$/.test(document.getElementById("full").textContent)`, test.full)))
+			require.Equal(t, test.names, strings.Split(s.names(), "\n"))
+			s.requireFits(320)
+			s.do(showAs(640, 640, "light"))
+			get[bool](s, `document.documentElement.style.fontSize = "200%", true`)
+			s.do(await(`[...document.querySelectorAll("#chart text")].every((text) => {
+				const [inner, outer] = [text, document.getElementById("chart")].map((e) => e.getBoundingClientRect());
+				return text.textContent === "" || (inner.top >= outer.top - 2 && inner.bottom <= outer.bottom + 2);
+			})`)) // no text of the chart is cut off, once it is drawn anew
+			s.requireFits(640)
+		})
+	}
+}
+
+// names returns the names of the lines in the chart, one text a line.
+func (s *stage) names() string {
+	s.t.Helper()
+	return get[string](s, `[...document.querySelectorAll(".level-text")].map((text) => text.textContent).filter((text) => text).join("\n")`)
+}
+
+func TestHeldKeyAsksOnce(t *testing.T) {
+	s := newStage(t)
+	s.do(chromedp.Navigate(s.url), awaitAnswers(1),
+		chromedp.Focus(chromedp.CSS(`[data-path="/export"] button`)), repeatEnter(false), repeatEnter(true), repeatEnter(true),
+		press("/read"), await(`document.getElementById("request").textContent.startsWith("GET /read")`))
+	require.Equal(t, "4", s.ask("127.0.0.1", "HEAD", "").Header.Get("X-RateLimit-Remaining"))
+}
+
+// repeatEnter sends what the keyboard does when the key goes down, or while it is down.
+func repeatEnter(isDown bool) action {
+	return chromedp.Func(func(ctx context.Context, t *chromedp.Target) error {
+		_, err := cdp.Call(ctx, t, input.DispatchKeyEvent, input.DispatchKeyEventParams{
+			Type: input.DispatchKeyEventTypeKeyDown, Key: "Enter", Code: "Enter", WindowsVirtualKeyCode: 13, Text: "\r", AutoRepeat: &isDown,
+		})
+		return err
+	})
+}
+
+func TestLooksAgainAfterSleep(t *testing.T) {
+	s := newStage(t, "-refill", "0.001")
+	s.do(chromedp.Navigate(s.url), await(`document.getElementById("tokens").textContent === "10.0"`))
+	s.ask("127.0.0.1", "GET", "export") // unseen
+	get[bool](s, `Date.now = ((now) => () => now() + 3_600_000)(Date.now), true`)
+	s.do(await(`document.getElementById("tokens").textContent === "5.0"`))
+	looks := func() int {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return strings.Count(strings.Join(s.requests, " "), "HEAD")
+	}
+	require.Equal(t, 2, looks())
+	s.do(chromedp.Sleep(200 * time.Millisecond))
+	require.Equal(t, 2, looks(), "once for each sleep")
 }
 
 func TestTellsWhenTheGatewayIsGone(t *testing.T) {

@@ -152,6 +152,7 @@ func TestWhatThePageKnows(t *testing.T) {
 		"spending from a full bucket puts off nothing":     testSpendingFromAFullBucketPutsOffNothing,
 		"refusals tell the instant better and better":      testRefusalsTellTheInstantBetterAndBetter,
 		"that somebody else at the address spends as well": testSomebodyElseAtTheAddressIsNoticed,
+		"that the bucket has filled unseen":                testBucketThatFilledUnseenIsNoticed,
 	} {
 		t.Run(name, func(t *testing.T) { test(t, s.ctx) })
 	}
@@ -218,12 +219,12 @@ func testSpendingFromAFullBucketPutsOffNothing(t *testing.T, page context.Contex
 func testRefusalsTellTheInstantBetterAndBetter(t *testing.T, page context.Context) {
 	r := newBucketRun(t, tokenbucket.Limit{Capacity: 1, RefillPerSec: 0.4}) // full in 2.5 s
 	r.ask(1, 0, 0, 100*time.Millisecond)
-	r.ask(1, 0, 0, 300*time.Millisecond) // 2.4 s are told as 3, so at 3.1 s
+	r.ask(1, 0, 0, 300*time.Millisecond) // 2.4 s are told as 3, but an empty bucket is full in 3 s
 	r.ask(1, 0, 0, 200*time.Millisecond) // 2.1 s are told as 3: no news
 	r.ask(1, 0, 0, 0)                    // 1.9 s are told as 2, so at 2.6 s
 	all := learn(t, page, r)[0]
 	r.requireSound(t, all)
-	for i, want := range []float64{3.1, 3.1, 2.6} {
+	for i, want := range []float64{3, 3, 2.6} {
 		require.InDelta(t, want, all[i+1].Dues[0].At, 1e-9)
 	}
 }
@@ -242,4 +243,18 @@ func testSomebodyElseAtTheAddressIsNoticed(t *testing.T, page context.Context) {
 		require.Equal(t, []due{{6, 4}}, all[2].Dues)
 		require.Equal(t, []due{{6, 12}}, all[3].Dues)
 	}
+}
+
+// The gateway was started anew, or the machine of the browser slept.
+func testBucketThatFilledUnseenIsNoticed(t *testing.T, page context.Context) {
+	limit := tokenbucket.Limit{Capacity: 10, RefillPerSec: 0.5}
+	before, after := newBucketRun(t, limit), newBucketRun(t, limit)
+	before.ask(10, 0, 0, 0)
+	before.ask(5, 0, 0, time.Second) // refused: wait 10 s
+	after.clock.now = before.clock.now
+	after.ask(0, 0, 0, 0)
+	after.told = append(before.told, after.told...)
+	all := learn(t, page, after)[0]
+	require.Equal(t, []due{{5, 10}}, all[1].Dues)
+	require.Equal(t, []due{{5, 1}}, all[2].Dues)
 }

@@ -103,11 +103,12 @@ export class Due {
     this.at = Math.min(Math.max(this.at, level.at) + cost / level.slow, level.reaches(price));
   }
 
-  // agree puts it off if a level, known anew, can't be enough by then: somebody else
-  // has spent.
+  // agree takes over what a level, known anew, says: that it is certainly enough before,
+  // or that it can't be enough by then, as somebody else has spent.
   agree(price, level) {
-    if (level.range(this.at)[1] < price) {
-      this.at = level.reaches(price);
+    const enough = level.reaches(price);
+    if (enough < this.at || level.range(this.at)[1] < price) {
+      this.at = enough;
     }
   }
 }

@@ -10,6 +10,7 @@ const actions = [...document.querySelectorAll(".action")].map((card) => ({
   path: card.dataset.path,
   name: card.dataset.name,
   price: Number(card.dataset.price),
+  priced: `GET ${card.dataset.path} · ${card.querySelector("small").textContent}`,
   button: card.querySelector("button"),
   due: null, // a Due, once refused
 }));
@@ -61,7 +62,7 @@ const look = () => inTurn(async () => {
   const { answer, level } = await ask("HEAD", "/", 0);
   history.push({ level });
   if (history.length === 1) {
-    show("HEAD /", 0, answer);
+    show("HEAD / · 0 tokens", answer);
   }
 });
 
@@ -75,14 +76,14 @@ const send = (action) => inTurn(async () => {
     const due = new Due(fields.retryAfter, sent, received);
     action.due = action.due?.refine(due) ?? due;
   }
-  show(`GET ${action.path}`, action.price, answer);
+  show(action.priced, answer);
   announce(action, answer, fields, received);
 });
 
 function announce(action, answer, fields, received) {
   const told = answer.ok
-    ? `${fields.remaining} of ${fields.capacity} tokens left, full in ${duration(fields.reset, true)}.`
-    : `It would be admitted in ${duration(Math.ceil(action.due.at - received), true)}.`;
+    ? `${fields.remaining} of ${fields.capacity} tokens left, ${fullness(fields.reset, true)}.`
+    : `It would be admitted in ${duration(Math.ceil(Math.max(0, action.due.at - received)), true)}.`;
   $("news").textContent = `${action.name}: ${statusOf(answer)}. ${told}`;
 }
 
@@ -109,16 +110,15 @@ function report(problem) {
 }
 
 // show tells of an answer: the last one at length, and all of them in a list.
-function show(request, cost, answer) {
-  const priced = `${request} · ${cost} token${cost === 1 ? "" : "s"}`;
-  $("request").textContent = priced;
+function show(request, answer) {
+  $("request").textContent = request;
   setBadge($("status"), answer, statusOf(answer));
   const told = meanings.filter(([name]) => answer.headers.has(name));
   $("fields").replaceChildren(...told.map(([name, meaning]) => fill("field", {
     ".name": name, ".value": answer.headers.get(name), "dd": meaning,
   })));
   const entry = fill("entry", {
-    ".request": priced,
+    ".request": request,
     ".told": told.filter(([name]) => /-/.test(name) && !/Limit$|Policy/.test(name))
       .map(([name]) => `${name.replace("X-RateLimit-", "")} ${answer.headers.get(name)}`).join(" · "),
   });
@@ -154,6 +154,8 @@ function duration(s, aloud = false) {
     .join(" ");
 }
 
+const fullness = (s, aloud) => (s > 0 ? `full in ${duration(s, aloud)}` : "full");
+
 // draw shows the level and the countdowns as they are now.
 function draw() {
   const now = seconds();
@@ -177,13 +179,11 @@ function drawAction({ card, price, due }, now) {
 function drawReading(level, now) {
   const [low, high] = level.range(now);
   const untilFull = Math.ceil(level.reaches(level.capacity) - now);
-  set($("refill"), `${level.capacity} in ${duration(level.capacity / level.slow)}`);
   set($("at-least"), high - low >= 0.1 ? "at least " : "");
   set($("tokens"), (Math.floor(low * 10 + 1e-6) / 10).toLocaleString("en", { minimumFractionDigits: 1 }));
   set($("capacity"), level.capacity.toLocaleString("en"));
-  set($("full"), untilFull > 0 ? `full in ${duration(untilFull)}` : "full");
-  const full = untilFull > 0 ? `full in ${duration(untilFull, true)}` : "full";
-  const text = `${Math.floor(low)} of ${level.capacity} tokens, ${full}`;
+  set($("full"), fullness(untilFull));
+  const text = `${Math.floor(low)} of ${level.capacity} tokens, ${fullness(untilFull, true)}`;
   const meter = $("vessel");
   if (meter.getAttribute("aria-valuetext") !== text) { // once a second at most
     meter.setAttribute("aria-valuemax", level.capacity);
@@ -205,15 +205,18 @@ function drawVessel(level, now) {
   $("drop").hidden = low >= level.capacity;
 }
 
-// The chart: time from the left, now at nowAt of its width; tokens upwards.
+// The chart: time from the left, now at nowAt of its width; tokens upwards. Its margins
+// hold text, so they grow with it.
 const nowAt = 0.62;
-const margin = { top: 14, bottom: 20 };
+const margin = { top: 0.875, bottom: 1.25 }; // rem
 
 function drawChart(level, now) {
   const { clientWidth: width, clientHeight: height } = $("chart");
+  const rem = parseFloat(getComputedStyle(document.documentElement).fontSize);
+  const [top, bottom] = [margin.top * rem, height - margin.bottom * rem];
   const past = Math.min(Math.max(level.capacity / level.slow, 8), 120);
   const x = (t) => (nowAt + ((t - now) / past) * nowAt) * width;
-  const y = (tokens) => margin.top + (1 - tokens / level.capacity) * (height - margin.top - margin.bottom);
+  const y = (tokens) => top + (1 - tokens / level.capacity) * (bottom - top);
   const point = (t, tokens) => `${x(t).toFixed(1)} ${y(tokens).toFixed(1)}`;
   const ahead = now + (past * (1 - nowAt)) / nowAt;
 
@@ -233,7 +236,7 @@ function drawChart(level, now) {
   path("area", `M${x(lows[0][0]).toFixed(1)} ${y(0)}L${line(lows)}V${y(0)}Z`);
   path("range", `M${line(lows)}L${line(highs.reverse())}Z`);
   path("ahead", `M${line(future)}`);
-  path("now-line", `M${x(now)} ${margin.top}V${y(0)}`);
+  path("now-line", `M${x(now)} ${top}V${y(0)}`);
   path("due-marks", actions.filter(({ due }) => due?.at > now && due.at < ahead)
     .map(({ due, price }) => `M${point(due.at, price)}V${y(0)}m-3 0h6`).join(""));
   const asked = history.filter(({ ok }) => ok !== undefined);
@@ -241,11 +244,29 @@ function drawChart(level, now) {
   path("admitted", marks(true, "h0"));
   path("refused", marks(false, "m-4 -4l8 8m0 -8l-8 8"));
 
-  place("cap-text", width - 4, y(level.capacity) - 4);
-  actions.forEach(({ name, price }) => place(`${name.toLowerCase()}-text`, width - 4, y(price) - 4));
-  place("past-text", 2, height - 5, `−${duration(Math.round(past))}`);
-  place("now-text", x(now), height - 5);
-  place("ahead-text", width - 4, height - 5, `+${duration(Math.round(ahead - now))}`);
+  const named = [["full", level.capacity], ...actions.map(({ name, price }) => [name.toLowerCase(), price])];
+  nameLines(named.map(([name, tokens]) => ({ name, y: y(tokens) })), width - 4, rem);
+  place($("past-text"), 2, height - 5, `−${duration(Math.round(past))}`);
+  place($("now-text"), x(now), height - 5, "now");
+  place($("ahead-text"), width - 4, height - 5, `+${duration(Math.round(ahead - now))}`);
+}
+
+// nameLines writes names above lines, and those of lines too close for it above the
+// highest of them.
+function nameLines(lines, x, distance) {
+  const groups = [];
+  for (const line of lines.sort((a, b) => a.y - b.y)) {
+    const above = groups.at(-1);
+    if (above && line.y - above[0].y < distance) {
+      above.push(line);
+    } else {
+      groups.push([line]);
+    }
+  }
+  document.querySelectorAll(".level-text").forEach((text, i) => {
+    const group = groups[i] ?? [];
+    place(text, x, (group[0]?.y ?? 0) - 4, group.map(({ name }) => name).join(", "));
+  });
 }
 
 // corners returns where the line of the low (0) or high (1) level bends.
@@ -260,22 +281,38 @@ function path(id, d) {
   $(id).setAttribute("d", d);
 }
 
-function place(id, x, y, text) {
-  $(id).setAttribute("x", x.toFixed(1));
-  $(id).setAttribute("y", y.toFixed(1));
-  if (text !== undefined) {
-    set($(id), text);
-  }
+function place(element, x, y, text) {
+  element.setAttribute("x", x.toFixed(1));
+  element.setAttribute("y", y.toFixed(1));
+  set(element, text);
 }
 
 // The picture moves some pixels a second: 25 times are enough, and now and then for who
 // prefers reduced motion.
 function animate() {
+  lookIfAsleep();
   draw();
   setTimeout(() => requestAnimationFrame(animate), calm.matches ? 500 : 40);
 }
 
-actions.forEach((action) => action.button.addEventListener("click", () => send(action)));
+// The monotonic clock of a browser may stand still while its machine sleeps, so the
+// level has risen unseen if the wall clock went ahead of it. If somebody has only set
+// that one, the look does no harm.
+const lead = () => Date.now() / 1000 - seconds();
+let lastLead = lead();
+
+function lookIfAsleep() {
+  if (Math.abs(lead() - lastLead) > 1) {
+    lastLead = lead();
+    look();
+  }
+}
+
+for (const action of actions) {
+  action.button.addEventListener("click", () => send(action));
+  action.button.addEventListener("keydown", (press) => press.repeat && press.preventDefault()); // one press, one request
+}
 addEventListener("focus", look); // who comes back may have used curl meanwhile
+addEventListener("online", look);
 look();
 animate();

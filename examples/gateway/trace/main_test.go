@@ -55,9 +55,12 @@ func TestLineGoesThroughTheLevels(t *testing.T) {
 func TestPictureShowsEveryAnswer(t *testing.T) {
 	var drawn bytes.Buffer
 	require.NoError(t, draw(&drawn))
+	var titles []string
 	for _, m := range marks(decide()) {
+		titles = append(titles, m.Title)
 		require.Contains(t, drawn.String(), "<title>"+m.Title+"</title>")
 	}
+	require.Contains(t, drawn.String(), "<desc id=\"answers\">"+strings.Join(titles, "; ")+"</desc>", "for who can't see it")
 	tokens := xml.NewDecoder(strings.NewReader(drawn.String()))
 	var err error
 	for err == nil {
