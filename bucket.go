@@ -163,6 +163,13 @@ func (l Limit) IsFull(s State, now time.Duration) bool {
 	return l.gain(s.elapsed(now)) >= l.need(s, l.Capacity)
 }
 
+func (l Limit) untilFull(s State, now time.Duration) time.Duration {
+	if l.IsFull(s, now) {
+		return 0
+	}
+	return timeline.Later(l.search(s.elapsed(now), l.need(s, l.Capacity)), timeline.Until(now, s.Anchor))
+}
+
 // Tokens returns the level at now; below 0 it is debt. A level that pays for a
 // whole number of tokens is told as that number, whatever its last bits.
 func (l Limit) Tokens(s State, now time.Duration) float64 {
@@ -400,6 +407,15 @@ func (ls Limits) IsFull(states []State, now time.Duration) bool {
 		}
 	}
 	return true
+}
+
+// UntilFull returns how long from now every limit has had time to fill: 0 if it has,
+// Never beyond 292 years.
+func (ls Limits) UntilFull(states []State, now time.Duration) (longest time.Duration) {
+	for i, l := range ls {
+		longest = max(longest, l.untilFull(states[i], now))
+	}
+	return longest
 }
 
 // Fill makes every state full at now.

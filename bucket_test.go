@@ -698,6 +698,8 @@ func TestLimitsAreFullWhenEachIs(t *testing.T) {
 	_, ok := limits.TryAcquire(states, 0, 2)
 	require.True(t, ok)
 	require.True(t, limits[0].IsFull(states[0], 2*sec))
+	require.Equal(t, 3*sec, limits.UntilFull(states, sec))
+	require.Zero(t, limits.UntilFull(states, 4*sec))
 	require.False(t, limits.IsFull(states, 4*sec-1))
 	require.True(t, limits.IsFull(states, 4*sec))
 	require.Equal(t, 1.0, limits.Tokens(states, 2*sec), "the least of the levels")

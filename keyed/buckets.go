@@ -153,6 +153,9 @@ func (b *Buckets[K]) Refund(key K, cost float64) error {
 	if v.attended != nil {
 		return v.attended.bucket.Refund(cost)
 	}
+	if v.slot >= 0 {
+		v.shard.table.hasten(v.slot)
+	}
 	return b.limits.Refund(v.states, v.at, cost)
 }
 
@@ -228,11 +231,11 @@ func (b *Buckets[K]) Forget(key K) {
 type shard[K comparable] struct {
 	mu       sync.Mutex
 	latest   time.Duration // the latest reading of the clock: earlier ones count as this
+	due      int           // keys to be swept
 	table    table[K]
 	attended map[K]*attendance   // keys that are waited for or paused: they are not in the table
 	states   []tokenbucket.State // those of the key that is visited
-	due      int                 // keys to be swept
-	_        [32]byte            // neighbours share no cache line
+	_        [8]byte             // neighbours share no cache line
 }
 
 // attendance is a bucket of its own for a key that needs a queue or a pause: other
@@ -288,8 +291,7 @@ func (v *visit[K]) lookUp() bool {
 	if v.slot < 0 {
 		return false
 	}
-	v.states = s.states
-	s.table.load(v.slot, v.states)
+	v.states = s.table.load(v.slot, s.states)
 	return true
 }
 

@@ -372,6 +372,21 @@ func TestPausedKeysAreKeptUntilTheyAreFull(t *testing.T) {
 	require.Zero(t, b.Len())
 }
 
+func TestRefundedKeysAreForgottenAtOnce(t *testing.T) {
+	b := newBuckets[int](t, new(waittest.Clock), []tokenbucket.Limit{limit(2, 1)}, keyed.WithMaxKeys(100))
+	b.TryAcquire(1, 2)
+	look := func() {
+		for key := range 10 {
+			b.Tokens(10 + key)
+		}
+	}
+	look()
+	require.Equal(t, 1, b.Len())
+	require.NoError(t, b.Refund(1, 2))
+	look()
+	require.Zero(t, b.Len())
+}
+
 func TestKeysUnequalToThemselvesShareABucket(t *testing.T) {
 	b := newBuckets[float64](t, new(waittest.Clock), []tokenbucket.Limit{limit(2, 1)})
 	for i := range 5 {

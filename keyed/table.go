@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/aa014e13/tokenbucket"
+	"github.com/aa014e13/tokenbucket/internal/timeline"
 )
 
 // table maps keys to their states. It is made of groups of seven slots; a key is in
@@ -24,6 +25,7 @@ type table[K comparable] struct {
 	len     int
 	cursor  int // the group where the sweep goes on
 	groups  []group
+	fullAt  []time.Duration     // for each group, when a key may be full at the earliest; 0: not known
 	entries []entry[K]          // one for each slot
 	states  []tokenbucket.State // the further ones, in the order of the entries
 }
@@ -32,7 +34,7 @@ type table[K comparable] struct {
 // cache line.
 type entry[K comparable] struct {
 	key   K
-	state tokenbucket.State
+	state [1]tokenbucket.State
 }
 
 const (
@@ -96,25 +98,33 @@ func (t *table[K]) take(hash uint64) int {
 	}
 	n := t.groups[at].tagged(free).first()
 	t.groups[at] |= tagOf(hash) << (8 * n)
+	t.fullAt[at] = 0
 	t.len++
 	return at*slotsPerGroup + n
 }
 
-// load copies the states of a slot.
-func (t *table[K]) load(slot int, states []tokenbucket.State) {
-	states[0] = t.entries[slot].state
-	if t.further > 0 {
-		copy(states[1:], t.furtherStates(slot))
+// load returns the states of a slot: in place, or more than one in scratch. Both
+// last until store.
+func (t *table[K]) load(slot int, scratch []tokenbucket.State) []tokenbucket.State {
+	first := t.entries[slot].state[:]
+	if t.further == 0 {
+		return first
 	}
+	copy(scratch, first)
+	copy(scratch[1:], t.furtherStates(slot))
+	return scratch
 }
 
 // store replaces the states of a slot.
 func (t *table[K]) store(slot int, states []tokenbucket.State) {
-	t.entries[slot].state = states[0]
+	t.entries[slot].state[0] = states[0]
 	if t.further > 0 {
 		copy(t.furtherStates(slot), states[1:])
 	}
 }
+
+// hasten tells the sweep that a key may be full earlier than it was to be.
+func (t *table[K]) hasten(slot int) { t.fullAt[slot/slotsPerGroup] = 0 }
 
 func (t *table[K]) furtherStates(slot int) []tokenbucket.State {
 	return t.states[slot*t.further:][:t.further]
@@ -142,7 +152,8 @@ func (t *table[K]) drop(hash uint64, slot int) {
 }
 
 // sweep looks at the next few keys, and those that share a group with them, and
-// drops those whose buckets are full. It returns how many it dropped.
+// drops those whose buckets are full. It returns how many it dropped. A group where
+// none can be full yet is passed over as a whole: reading its entries is what costs.
 func (t *table[K]) sweep(few int, limits tokenbucket.Limits, now time.Duration) (dropped int) {
 	for range t.groups {
 		if few <= 0 {
@@ -150,13 +161,9 @@ func (t *table[K]) sweep(few int, limits tokenbucket.Limits, now time.Duration) 
 		}
 		at := t.cursor
 		t.cursor = t.next(at)
-		for taken := t.groups[at].taken(); taken != 0; taken = taken.rest() {
-			few--
-			slot := at*slotsPerGroup + taken.first()
-			if t.isFull(slot, limits, now) {
-				t.drop(t.hash(t.entries[slot].key), slot)
-				dropped++
-			}
+		few -= t.groups[at].taken().len()
+		if now >= t.fullAt[at] {
+			dropped += t.sweepGroup(at, limits, now)
 		}
 	}
 	if dropped > 0 {
@@ -165,9 +172,27 @@ func (t *table[K]) sweep(few int, limits tokenbucket.Limits, now time.Duration) 
 	return dropped
 }
 
-func (t *table[K]) isFull(slot int, limits tokenbucket.Limits, now time.Duration) bool {
-	return limits[0].IsFull(t.entries[slot].state, now) &&
-		(t.further == 0 || limits[1:].IsFull(t.furtherStates(slot), now))
+func (t *table[K]) sweepGroup(at int, limits tokenbucket.Limits, now time.Duration) (dropped int) {
+	earliest := timeline.Never
+	for taken := t.groups[at].taken(); taken != 0; taken = taken.rest() {
+		slot := at*slotsPerGroup + taken.first()
+		if left := t.untilFull(slot, limits, now); left > 0 {
+			earliest = min(earliest, timeline.Later(now, left))
+			continue
+		}
+		t.drop(t.hash(t.entries[slot].key), slot)
+		dropped++
+	}
+	t.fullAt[at] = earliest
+	return dropped
+}
+
+func (t *table[K]) untilFull(slot int, limits tokenbucket.Limits, now time.Duration) time.Duration {
+	left := limits[:1].UntilFull(t.entries[slot].state[:], now)
+	if t.further > 0 {
+		left = max(left, limits[1:].UntilFull(t.furtherStates(slot), now))
+	}
+	return left
 }
 
 // shrink gives memory back if far too few slots are taken.
@@ -184,6 +209,7 @@ func (t *table[K]) rebuild(size int) {
 	old := *t
 	t.len = 0
 	t.groups = make([]group, size)
+	t.fullAt = make([]time.Duration, size)
 	t.entries = make([]entry[K], size*slotsPerGroup)
 	t.states = make([]tokenbucket.State, size*slotsPerGroup*t.further)
 	t.cursor = old.cursor * size / max(1, len(old.groups))
@@ -242,6 +268,8 @@ func (g group) unpass() group {
 
 // slots is a set of a group's slots, each marked by the highest bit of its byte.
 type slots uint64
+
+func (s slots) len() int { return bits.OnesCount64(uint64(s)) }
 
 func (s slots) first() int { return bits.TrailingZeros64(uint64(s)) / 8 }
 

@@ -56,6 +56,7 @@ func operate(tab *table[int], model map[int]float64, op byte, key int, value flo
 	case op < 2: // insert or overwrite
 		if slot := tab.find(hash, key); slot >= 0 {
 			tab.store(slot, statesOf(value))
+			tab.hasten(slot)
 		} else {
 			tab.insert(hash, key, statesOf(value))
 		}
@@ -80,8 +81,7 @@ func requireSame(t *testing.T, tab *table[int], model map[int]float64) {
 	for key, value := range model {
 		slot := tab.find(tab.hash(key), key)
 		require.GreaterOrEqual(t, slot, 0, key)
-		tab.load(slot, states)
-		require.Equal(t, statesOf(value), states)
+		require.Equal(t, statesOf(value), tab.load(slot, states))
 	}
 	requireCounts(t, tab)
 }
@@ -185,6 +185,25 @@ func TestTableSweepsEveryKey(t *testing.T) {
 		tab.sweep(4, tableLimits, 10*time.Second)
 	}
 	require.Zero(t, tab.len)
+}
+
+// Groups are passed over until a key may be full, and not for longer.
+func TestTableSweepsAKeyTheInstantItIsFull(t *testing.T) {
+	tab := newTable()
+	for key, value := range []float64{2, 1, 3, 1} { // full value + 1 seconds later
+		tab.insert(tab.hash(key), key, statesOf(value))
+		require.Zero(t, tab.sweep(tab.len, tableLimits, 0))
+	}
+	for _, c := range []struct {
+		now     time.Duration
+		dropped int
+	}{{2*time.Second - 1, 0}, {2 * time.Second, 2}, {3*time.Second - 1, 0}, {3 * time.Second, 1}} {
+		require.Equal(t, c.dropped, tab.sweep(tab.len, tableLimits, c.now), c.now)
+	}
+	slot := tab.find(tab.hash(2), 2)
+	tab.store(slot, statesOf(0))
+	tab.hasten(slot)
+	require.Equal(t, 1, tab.sweep(tab.len, tableLimits, 3*time.Second))
 }
 
 // A sweep goes on where it was when the table is made anew.
