@@ -194,3 +194,40 @@ func TestAddressInUse(t *testing.T) {
 	defer server.Close()
 	require.Error(t, serve(context.Background(), server.Listener.Addr().String(), standard, io.Discard))
 }
+
+// Text stands out from its ground by 4.5 to 1 (W3C, WCAG 2.2, success criterion 1.4.3),
+// with light colors and with dark ones.
+func TestTextStandsOut(t *testing.T) {
+	style, err := pageFiles.ReadFile("page/style.css")
+	require.NoError(t, err)
+	schemes := regexp.MustCompile(`(?s):root \{.*?\}`).FindAllString(string(style), -1)
+	require.Len(t, schemes, 2)
+	for _, scheme := range schemes {
+		light := map[string]float64{}
+		for _, c := range regexp.MustCompile(`--(\S+): (#\w{6});`).FindAllStringSubmatch(scheme, -1) {
+			light[c[1]] = luminance(t, c[2])
+		}
+		for _, pair := range [][2]string{
+			{"text", "ground"}, {"text", "card"}, {"text", "edge"}, {"faint", "ground"}, {"faint", "card"}, {"card", "accent"},
+			{"good", "card"}, {"good", "good-ground"}, {"bad", "card"}, {"bad", "bad-ground"},
+		} {
+			text, ground := light[pair[0]], light[pair[1]]
+			require.GreaterOrEqual(t, (max(text, ground)+0.05)/(min(text, ground)+0.05), 4.5, "%v of %s", pair, scheme)
+		}
+	}
+}
+
+// luminance returns the relative luminance of a color, as WCAG 2.2 defines it.
+func luminance(t *testing.T, color string) float64 {
+	var light float64
+	for i, weight := range []float64{0.2126, 0.7152, 0.0722} {
+		value, err := strconv.ParseUint(color[1+2*i:3+2*i], 16, 8)
+		require.NoError(t, err)
+		if c := float64(value) / 255; c <= 0.04045 {
+			light += weight * c / 12.92
+		} else {
+			light += weight * math.Pow((c+0.055)/1.055, 2.4)
+		}
+	}
+	return light
+}

@@ -288,13 +288,12 @@ func TestEveryBucketCanBeRead(t *testing.T) {
 			s.do(await(fmt.Sprintf(`/^%s$/.test(document.getElementById("full").textContent)`, test.full)))
 			require.Equal(t, test.names, strings.Split(s.names(), "\n"))
 			s.requireFits(320)
-			s.do(showAs(640, 640, "light"))
 			get[bool](s, `document.documentElement.style.fontSize = "200%", true`)
 			s.do(await(`[...document.querySelectorAll("#chart text")].every((text) => {
 				const [inner, outer] = [text, document.getElementById("chart")].map((e) => e.getBoundingClientRect());
 				return text.textContent === "" || (inner.top >= outer.top - 2 && inner.bottom <= outer.bottom + 2);
 			})`)) // no text of the chart is cut off, once it is drawn anew
-			s.requireFits(640)
+			s.requireFits(320)
 		})
 	}
 }

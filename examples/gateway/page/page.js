@@ -246,9 +246,9 @@ function drawChart(level, now) {
 
   const named = [["full", level.capacity], ...actions.map(({ name, price }) => [name.toLowerCase(), price])];
   nameLines(named.map(([name, tokens]) => ({ name, y: y(tokens) })), width - 4, rem);
-  place($("past-text"), 2, height - 5, `−${duration(Math.round(past))}`);
+  place($("past-text"), 2, height - 5, `−${Math.round(past)} s`);
   place($("now-text"), x(now), height - 5, "now");
-  place($("ahead-text"), width - 4, height - 5, `+${duration(Math.round(ahead - now))}`);
+  place($("ahead-text"), width - 4, height - 5, `+${Math.round(ahead - now)} s`);
 }
 
 // nameLines writes names above lines, and those of lines too close for it above the
