@@ -15,9 +15,11 @@
 --
 -- The answer is 1 or 0 for admitted or not, after 1 a + and the further tokens that
 -- were taken if any, the time in seconds and microseconds, and the value before, from
--- which the caller tells level and wait. A refusal writes nothing. A key is dropped after the last millisecond of its time to live, so the
--- bucket has had time to fill if that is rounded up; clients count in nanoseconds, so it
--- is 285 years at most.
+-- which the caller tells level and wait. A refusal writes nothing.
+--
+-- A key is dropped after the last millisecond of its time to live, so the bucket has
+-- had time to fill if that is rounded up; clients count in nanoseconds, so it is 285
+-- years at most.
 --
 -- Numbers cost more to read and to write than to calculate with, so whatever is
 -- there as text stays text. Whole ones are written by %.0f: %d has 32 bits on some

@@ -126,7 +126,7 @@ func (b *Buckets) takeLeased(ctx context.Context, key string, cost float64, all 
 	case o.granted && !all:
 		return tokenbucket.Decision{OK: true}, true, nil
 	default:
-		return b.leases.tell(o, cost), true, nil
+		return o.tell(b.limits, cost), true, nil
 	}
 }
 
