@@ -211,44 +211,59 @@ const nowAt = 0.62;
 const margin = { top: 0.875, bottom: 1.25 }; // rem
 
 function drawChart(level, now) {
+  const s = scales(level, now);
+  while (history.length > 1 && history[1].level.at < now - s.past) {
+    history.shift();
+  }
+  drawFrame(level, s);
+  drawLevels(level, s);
+  drawMarks(s);
+}
+
+// scales returns where instants (x) and tokens (y) are, in pixels, and what goes with it.
+function scales(level, now) {
   const { clientWidth: width, clientHeight: height } = $("chart");
   const rem = parseFloat(getComputedStyle(document.documentElement).fontSize);
   const [top, bottom] = [margin.top * rem, height - margin.bottom * rem];
   const past = Math.min(Math.max(level.capacity / level.slow, 8), 120);
+  const ahead = (past * (1 - nowAt)) / nowAt;
   const x = (t) => (nowAt + ((t - now) / past) * nowAt) * width;
   const y = (tokens) => top + (1 - tokens / level.capacity) * (bottom - top);
   const point = (t, tokens) => `${x(t).toFixed(1)} ${y(tokens).toFixed(1)}`;
-  const ahead = now + (past * (1 - nowAt)) / nowAt;
+  return { width, height, rem, top, now, past, ahead, x, y, point };
+}
 
-  while (history.length > 1 && history[1].level.at < now - past) {
-    history.shift();
-  }
+function drawFrame({ capacity }, { width, height, rem, top, now, past, ahead, x, y }) {
+  path("frame", `M0 ${y(0)}H${width}`);
+  path("cap-line", `M0 ${y(capacity)}H${width}`);
+  path("price-lines", actions.map(({ price }) => `M0 ${y(price)}H${width}`).join(""));
+  path("now-line", `M${x(now)} ${top}V${y(0)}`);
+  const named = [["full", capacity], ...actions.map(({ name, price }) => [name.toLowerCase(), price])];
+  nameLines(named.map(([name, tokens]) => ({ name, y: y(tokens) })), width - 4, rem);
+  place($("past-text"), 2, height - 5, `−${Math.round(past)} s`);
+  place($("now-text"), x(now), height - 5, "now");
+  place($("ahead-text"), width - 4, height - 5, `+${Math.round(ahead)} s`);
+}
+
+function drawLevels(level, { now, ahead, x, y, point }) {
   const known = history.map(({ level }, i) => ({ level, from: level.at, to: history[i + 1]?.level.at ?? now }));
   const lows = known.flatMap((k) => corners(k, 0));
   const highs = known.flatMap((k) => corners(k, 1));
+  const future = corners({ level, from: now, to: now + ahead }, 0);
   const line = (corners) => corners.map(([t, tokens]) => point(t, tokens)).join("L");
-  const future = corners({ level, from: now, to: ahead }, 0);
-
-  path("frame", `M0 ${y(0)}H${width}`);
-  path("cap-line", `M0 ${y(level.capacity)}H${width}`);
-  path("price-lines", actions.map(({ price }) => `M0 ${y(price)}H${width}`).join(""));
   path("trace", `M${line(lows)}`);
   path("area", `M${x(lows[0][0]).toFixed(1)} ${y(0)}L${line(lows)}V${y(0)}Z`);
   path("range", `M${line(lows)}L${line(highs.reverse())}Z`);
   path("ahead", `M${line(future)}`);
-  path("now-line", `M${x(now)} ${top}V${y(0)}`);
-  path("due-marks", actions.filter(({ due }) => due?.at > now && due.at < ahead)
-    .map(({ due, price }) => `M${point(due.at, price)}V${y(0)}m-3 0h6`).join(""));
-  const asked = history.filter(({ ok }) => ok !== undefined);
-  const marks = (ok, mark) => asked.filter((h) => h.ok === ok).map(({ level }) => `M${point(level.at, level.low)}${mark}`).join("");
+}
+
+// drawMarks marks what was asked, and when what was refused would be admitted.
+function drawMarks({ now, ahead, y, point }) {
+  const marks = (ok, mark) => history.filter((h) => h.ok === ok).map(({ level }) => `M${point(level.at, level.low)}${mark}`).join("");
   path("admitted", marks(true, "h0"));
   path("refused", marks(false, "m-4 -4l8 8m0 -8l-8 8"));
-
-  const named = [["full", level.capacity], ...actions.map(({ name, price }) => [name.toLowerCase(), price])];
-  nameLines(named.map(([name, tokens]) => ({ name, y: y(tokens) })), width - 4, rem);
-  place($("past-text"), 2, height - 5, `−${Math.round(past)} s`);
-  place($("now-text"), x(now), height - 5, "now");
-  place($("ahead-text"), width - 4, height - 5, `+${Math.round(ahead - now)} s`);
+  path("due-marks", actions.filter(({ due }) => due?.at > now && due.at < now + ahead)
+    .map(({ due, price }) => `M${point(due.at, price)}V${y(0)}m-3 0h6`).join(""));
 }
 
 // nameLines writes names above lines, and those of lines too close for it above the
