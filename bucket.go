@@ -532,6 +532,7 @@ type config struct {
 	clock      Clock
 	tokens     *float64 // nil: full
 	resume     *resume  // nil: start anew
+	latest     time.Duration
 	maxWaiters int
 }
 
@@ -605,6 +606,14 @@ func WithState(origin time.Time, states []State) Option {
 	return func(c *config) { c.resume = r }
 }
 
+// WithLatest sets the latest reading of the clock so far, as Latest of the earlier
+// bucket returned it, since WithState's origin: earlier ones count as this. It is
+// for clocks that may have stepped back in between. By default, and for 0 or less,
+// nothing is known of one, and a state that is anchored in the future is paused.
+func WithLatest(reading time.Duration) Option {
+	return func(c *config) { c.latest = reading }
+}
+
 // WithMaxWaiters bounds how many waiters and reservations may be queued at once;
 // with 0 nobody may wait. Whoever comes after them gets ErrTooManyWaiters. By
 // default, there is no bound.
@@ -655,6 +664,7 @@ func New(limit Limit, opts ...Option) (*Bucket, error) {
 		time:       timeline.Start(c.clock),
 		maxWaiters: c.maxWaiters,
 		limits:     c.limits,
+		latest:     max(0, c.latest),
 		states:     make([]State, len(c.limits)),
 		plan:       plan{states: make([]State, len(c.limits))},
 	}
@@ -662,7 +672,7 @@ func New(limit Limit, opts ...Option) (*Bucket, error) {
 		b.resume(c.resume.origin, c.resume.states)
 		return b, nil
 	}
-	b.limits.Fill(b.states, 0)
+	b.limits.Fill(b.states, b.latest)
 	if c.tokens != nil {
 		for i := range b.states {
 			b.states[i].Balance = min(b.states[i].Balance, *c.tokens)
@@ -674,7 +684,7 @@ func New(limit Limit, opts ...Option) (*Bucket, error) {
 // resume goes on from states that may be anchored in the future: at the end of a pause.
 func (b *Bucket) resume(origin time.Time, states []State) {
 	b.time.Origin = origin
-	now := b.time.Now()
+	now := max(b.latest, b.time.Now())
 	for i, s := range states {
 		b.states[i] = State{Balance: min(s.Balance, b.limits[i].Capacity), Anchor: s.Anchor}
 		if s.Anchor > now {
@@ -871,6 +881,15 @@ func (b *Bucket) State() (origin time.Time, states []State) {
 	defer b.mu.Unlock()
 	b.advanceLocked(now)
 	return b.time.Origin, slices.Clone(b.states)
+}
+
+// Latest returns the latest reading of the clock, since the origin that State
+// returns, for WithLatest. It is later than the present one if the clock stepped back.
+func (b *Bucket) Latest() time.Duration {
+	now := b.time.Now()
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.advanceLocked(now)
 }
 
 // Tokens returns what is left for a newcomer, in tokens: below zero in debt or

@@ -1409,6 +1409,25 @@ func TestStateGoesOnAfterARestart(t *testing.T) {
 	})
 }
 
+// Without the latest reading, a state anchored in the future is paused until then.
+func TestLatestGoesOnWhereTheClockStepsBack(t *testing.T) {
+	clock := new(waittest.Clock)
+	first := newBucket(t, clock, Limit{10, 1})
+	clock.Set(10 * sec)
+	require.True(t, first.Take(1).OK)
+	clock.Set(5 * sec)
+	require.Equal(t, 10*sec, first.Latest())
+	origin, states := first.State()
+	resume := func(reading time.Duration) *tokenbucket.Bucket {
+		return tokenbucket.MustNew(Limit{10, 1}, tokenbucket.WithClock(clock),
+			tokenbucket.WithState(origin, states), tokenbucket.WithLatest(reading))
+	}
+	require.True(t, resume(first.Latest()).Take(9).OK)
+	require.Equal(t, 6*sec, resume(first.Latest()).Take(10).Wait)
+	require.Equal(t, 5*sec, resume(0).Take(1).Wait)
+	require.Equal(t, 5*sec, resume(-sec).Latest())
+}
+
 // Clocks and costs of a call.
 
 var _ tokenbucket.Clock = (*clock.Mock)(nil)
@@ -2317,6 +2336,7 @@ func TestReservationIsPaidWhenItFallsDue(t *testing.T) {
 		func(b *tokenbucket.Bucket, _ *tokenbucket.Reservation) { b.Tokens() },
 		func(b *tokenbucket.Bucket, _ *tokenbucket.Reservation) { b.Take(0) },
 		func(b *tokenbucket.Bucket, _ *tokenbucket.Reservation) { b.State() },
+		func(b *tokenbucket.Bucket, _ *tokenbucket.Reservation) { b.Latest() },
 	} {
 		mock := new(waittest.Clock)
 		bucket := newBucket(t, mock, Limit{2, 1})

@@ -111,6 +111,35 @@ func TestForgettingForgivesNobody(t *testing.T) {
 	}
 }
 
+// The same where the clock steps back. So few keys are in one shard, and what one
+// of them has seen of the clock counts for all.
+func TestForgettingForgivesNobodyWhenTheClockStepsBack(t *testing.T) {
+	random := rand.New(rand.NewPCG(1, 2))
+	clock := new(waittest.Clock)
+	limits := []tokenbucket.Limit{limit(10, 1), limit(20, 0.3)}
+	b := newBuckets[int](t, clock, limits, keyed.WithMaxKeys(200))
+	model := make([]*tokenbucket.Bucket, 150)
+	for key := range model {
+		model[key] = newModel(t, clock, limits)
+	}
+	var now time.Duration
+	for range 20_000 {
+		if random.IntN(20) == 0 {
+			for _, m := range model {
+				m.Latest()
+			}
+			now = max(0, now-time.Duration(random.Int64N(int64(3*sec))))
+		}
+		now += time.Duration(random.Int64N(int64(sec / 2)))
+		clock.Set(now)
+		key, cost := random.IntN(len(model)), float64(random.IntN(23))/2
+		want, got := model[key].Take(cost), b.Take(key, cost)
+		want.Tokens, got.Tokens = math.Round(want.Tokens*1e9), math.Round(got.Tokens*1e9)
+		require.Equal(t, want, got, "key %d, cost %v", key, cost)
+	}
+	require.Less(t, b.Len(), len(model), "some have been forgotten")
+}
+
 func newModel(t *testing.T, clock tokenbucket.Clock, limits []tokenbucket.Limit) *tokenbucket.Bucket {
 	var opts []tokenbucket.Option
 	for _, l := range limits[1:] {
@@ -493,6 +522,66 @@ func TestPausedKeysMakeRoom(t *testing.T) {
 	for key := range 100 {
 		require.True(t, b.Take(200+key, 1).OK, key)
 	}
+}
+
+// A key that gets a bucket of its own while the clock has stepped back is not taken
+// for paused until the latest reading, and a pause of it is counted from that.
+func TestAttendedKeysWhileTheClockIsBehind(t *testing.T) {
+	clock := new(waittest.Clock)
+	b := newBuckets[string](t, clock, []tokenbucket.Limit{limit(10, 1)})
+	clock.Set(10 * sec)
+	for _, key := range []string{"paused", "waited for"} {
+		require.True(t, b.Take(key, 1).OK)
+	}
+	clock.Set(5 * sec)
+	b.Pause("paused", sec)
+	require.Equal(t, 7*sec, b.Take("paused", 1).Wait, "a second's refill after 11 s")
+
+	ctx, stop := context.WithCancel(context.Background())
+	first, second := make(chan error), make(chan error)
+	go func() { first <- b.Wait(ctx, "waited for", 10) }()
+	for b.Waiting("waited for") < 1 {
+		runtime.Gosched()
+	}
+	go func() { second <- b.Wait(context.Background(), "waited for", 9) }()
+	for b.Waiting("waited for") < 2 {
+		runtime.Gosched()
+	}
+	stop()
+	require.ErrorIs(t, <-first, context.Canceled)
+	require.NoError(t, <-second)
+	require.Equal(t, 6*sec, b.Take("waited for", 1).Wait)
+}
+
+// What a bucket of its own has seen of the clock, the table goes by.
+func TestKeysNoLongerAttendedWhileTheClockIsBehind(t *testing.T) {
+	clock := new(waittest.Clock)
+	b := newBuckets[string](t, clock, []tokenbucket.Limit{limit(10, 1)})
+	require.True(t, b.Take("a", 10).OK)
+	var deadline *tokenbucket.DeadlineError
+	require.ErrorAs(t, b.Wait(&steppingContext{context.Background(), clock, 0}, "a", 10), &deadline)
+	require.Equal(t, 2*sec, deadline.Wait)
+	require.Equal(t, 8.0, b.Tokens("a"))
+}
+
+// steppingContext lets the clock read 8 s when the bucket looks at the context, and
+// step back to 5 s when it looks at the deadline of 6 s.
+type steppingContext struct {
+	context.Context
+	clock *waittest.Clock
+	looks int
+}
+
+func (c *steppingContext) Err() error {
+	if c.looks++; c.looks == 2 { // first it is Buckets that looks
+		c.clock.Set(8 * sec)
+	}
+	return nil
+}
+
+func (c *steppingContext) Deadline() (time.Time, bool) {
+	c.clock.Set(5 * sec)
+	return time.Time{}.Add(6 * sec), true
 }
 
 // The key panics, as in a Go map, and leaves no lock behind.

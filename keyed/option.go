@@ -35,7 +35,8 @@ func WithClock(clock tokenbucket.Clock) Option {
 
 // WithMaxKeys bounds how many keys are remembered at once, n at least 1. A new key
 // that finds no room shares one overflow bucket with the other newcomers until
-// there is some. By default, there is no bound but memory.
+// there is some: what one of them is charged, or paused for, meets them all. By
+// default, there is no bound but memory.
 //
 // It is tempting to forget the oldest key instead. But then whoever makes up
 // enough keys gets everybody forgotten, and with each forgotten key a fresh burst

@@ -212,7 +212,7 @@ func (t *table[K]) rebuild(size int) {
 	t.fullAt = make([]time.Duration, size)
 	t.entries = make([]entry[K], size*slotsPerGroup)
 	t.states = make([]tokenbucket.State, size*slotsPerGroup*t.further)
-	t.cursor = old.cursor * size / max(1, len(old.groups))
+	t.cursor = int(int64(old.cursor) * int64(size) / max(1, int64(len(old.groups)))) // an int may have 32 bits
 	for at, g := range old.groups {
 		for taken := g.taken(); taken != 0; taken = taken.rest() {
 			from := at*slotsPerGroup + taken.first()
@@ -269,8 +269,7 @@ func (g group) unpass() group {
 // slots is a set of a group's slots, each marked by the highest bit of its byte.
 type slots uint64
 
-func (s slots) len() int { return bits.OnesCount64(uint64(s)) }
-
+func (s slots) len() int   { return bits.OnesCount64(uint64(s)) }
 func (s slots) first() int { return bits.TrailingZeros64(uint64(s)) / 8 }
 
 // rest returns the set without its first.

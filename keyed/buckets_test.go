@@ -1,0 +1,61 @@
+package keyed
+
+import (
+	"hash/maphash"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/aa014e13/tokenbucket"
+	"github.com/aa014e13/tokenbucket/internal/waittest"
+)
+
+// hookedClock calls a function, once, when it is read.
+type hookedClock struct {
+	waittest.Clock
+	hook func()
+}
+
+func (c *hookedClock) Since(t time.Time) time.Duration {
+	now := c.Clock.Since(t)
+	if hook := c.hook; hook != nil {
+		c.hook = nil
+		hook()
+	}
+	return now
+}
+
+// While a newcomer looks for room, its shard is open, and somebody else may bring
+// the same key.
+func TestKeyBroughtWhileRoomIsLookedFor(t *testing.T) {
+	clock := new(hookedClock)
+	b, err := New[int](tokenbucket.Limit{Capacity: 1, RefillPerSec: 1}, WithClock(clock), WithMaxKeys(2*lookAtKeys))
+	require.NoError(t, err)
+	require.Len(t, b.shards, 2)
+	for key := range 2 * lookAtKeys {
+		b.TryAcquire(key, 1)
+	}
+	// The other shard is locked when the clock is read there for the first time.
+	inShard := func(key int) bool {
+		return b.shardOf(maphash.Comparable(b.seed, key)) == &b.shards[b.next.Load()&1]
+	}
+	known, newcomer := 0, 2*lookAtKeys
+	for !inShard(known) {
+		known++
+	}
+	for !inShard(newcomer) {
+		newcomer++
+	}
+	clock.hook = func() { // read by enter
+		clock.hook = func() { // and where room is looked for
+			b.Forget(known)
+			_, ok := b.TryAcquire(newcomer, 1)
+			require.True(t, ok)
+		}
+	}
+	wait, ok := b.TryAcquire(newcomer, 1)
+	require.False(t, ok)
+	require.Equal(t, time.Second, wait)
+	require.Equal(t, 2*lookAtKeys, b.Len())
+}
