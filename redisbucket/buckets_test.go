@@ -286,6 +286,21 @@ func TestServerClockStepsBack(t *testing.T) {
 	s.requireWait(b, 1, sec)
 }
 
+// What is written then lives until all limits are full, the first as well as the last.
+func TestClockStepsBackUnderSeveralLimits(t *testing.T) {
+	for _, limits := range [][]tokenbucket.Limit{
+		{limit(10, 0.1), limit(10, 1)},
+		{limit(10, 1), limit(10, 0.1)},
+	} {
+		s := newScene(t)
+		b := s.buckets(limits...)
+		s.requireTaken(b, 10)
+		s.to(-sec)
+		s.requireWait(b, 1, 10*sec)
+		require.Equal(t, 100*sec, s.TTL("tokenbucket:key"))
+	}
+}
+
 func TestNothingIsMintedByAClockThatJumps(t *testing.T) { // golang/go#56287
 	s := newScene(t)
 	b := s.buckets(limit(10, 1))
@@ -343,6 +358,7 @@ func TestTimeToLive(t *testing.T) {
 		{"aspnetcore-redis#46", []tokenbucket.Limit{limit(3, 1.0/15)}, 3, 45 * sec},
 		{"a third of a millisecond", []tokenbucket.Limit{limit(1, 3000)}, 1, ms},
 		{"the slower limit", []tokenbucket.Limit{limit(1, 1), limit(10, 0.1)}, 1, 10 * sec},
+		{"the slower limit, first", []tokenbucket.Limit{limit(10, 0.1), limit(1, 1)}, 1, 10 * sec},
 		{"a million years", []tokenbucket.Limit{limit(1<<42, 0.1)}, 1 << 42, 9e12 * ms},
 		{"a refill beyond all numbers", []tokenbucket.Limit{limit(1, math.MaxFloat64)}, 1, ms},
 		{"no refill to speak of", []tokenbucket.Limit{limit(1, 5e-324)}, 1, 9e12 * ms},

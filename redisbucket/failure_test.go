@@ -399,3 +399,20 @@ func TestRefusedConnection(t *testing.T) {
 	require.ErrorContains(t, err, "connection refused")
 	require.ErrorContains(t, err, "check that it runs and can be reached")
 }
+
+// An answer that took its time leaves too little of a deadline that was far enough.
+func TestWaitWhoseAnswerComesTooLateTakesNothing(t *testing.T) {
+	withFrail(t, func(f *frail) {
+		plain := f.machine([]tokenbucket.Limit{limit(10, 1)})
+		f.drain(plain, 10)
+		f.connect()
+		f.Delay(400 * ms)
+		ctx, cancel := context.WithTimeout(background, 1200*ms)
+		defer cancel()
+		var late *tokenbucket.DeadlineError
+		require.ErrorAs(t, f.buckets.Wait(ctx, "key", 1), &late)
+		require.Equal(t, sec, late.Wait)
+		f.to(3 * sec)
+		require.InDelta(t, 3.0, f.level(plain), 1e-6)
+	})
+}
