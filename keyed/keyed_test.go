@@ -416,6 +416,20 @@ func TestRefundedKeysAreForgottenAtOnce(t *testing.T) {
 	require.Zero(t, b.Len())
 }
 
+func TestCallsOfKnownKeysSweep(t *testing.T) {
+	clock := new(waittest.Clock)
+	b := newBuckets[int](t, clock, []tokenbucket.Limit{limit(2, 1)}, keyed.WithMaxKeys(200))
+	for key := range 100 {
+		b.TryAcquire(key, 1)
+	}
+	b.TryAcquire(0, 1)
+	clock.Set(sec)
+	for range 50 {
+		b.Tokens(0)
+	}
+	require.Equal(t, 1, b.Len())
+}
+
 func TestKeysUnequalToThemselvesShareABucket(t *testing.T) {
 	b := newBuckets[float64](t, new(waittest.Clock), []tokenbucket.Limit{limit(2, 1)})
 	for i := range 5 {

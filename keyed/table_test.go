@@ -190,7 +190,8 @@ func TestTableSweepsEveryKey(t *testing.T) {
 // Groups are passed over until a key may be full, and not for longer.
 func TestTableSweepsAKeyTheInstantItIsFull(t *testing.T) {
 	tab := newTable()
-	for key, value := range []float64{2, 1, 3, 1} { // full value + 1 seconds later
+	tab.rebuild(1)
+	for key, value := range []float64{2, 1, 1, 3} { // full value + 1 seconds later
 		tab.insert(tab.hash(key), key, statesOf(value))
 		require.Zero(t, tab.sweep(tab.len, tableLimits, 0))
 	}
@@ -200,7 +201,7 @@ func TestTableSweepsAKeyTheInstantItIsFull(t *testing.T) {
 	}{{2*time.Second - 1, 0}, {2 * time.Second, 2}, {3*time.Second - 1, 0}, {3 * time.Second, 1}} {
 		require.Equal(t, c.dropped, tab.sweep(tab.len, tableLimits, c.now), c.now)
 	}
-	slot := tab.find(tab.hash(2), 2)
+	slot := tab.find(tab.hash(3), 3)
 	tab.store(slot, statesOf(0))
 	tab.hasten(slot)
 	require.Equal(t, 1, tab.sweep(tab.len, tableLimits, 3*time.Second))
