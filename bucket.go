@@ -640,14 +640,16 @@ func WithLimit(limit Limit) Option {
 type Bucket struct {
 	time       timeline.Timeline
 	maxWaiters int
+	limits     Limits   // the mutex guards what is in it
+	states     []State  // and in this: one for each limit
+	_          [32]byte // so that what each decision writes is one cache line, and what is above another
 
 	mu     sync.Mutex
-	limits Limits
-	states []State       // one for each limit
 	latest time.Duration // the latest reading of the clock: earlier ones count as this
 	opens  time.Duration // the end of the latest pause; states are anchored no earlier until then
 	queue  queue
-	plan   plan // how the queue will be served
+	single [1]State // where the states are, if it is one
+	plan   plan     // how the queue will be served
 }
 
 // New returns a full bucket. It returns ErrInvalidLimit or ErrInvalidOption for
@@ -665,9 +667,9 @@ func New(limit Limit, opts ...Option) (*Bucket, error) {
 		maxWaiters: c.maxWaiters,
 		limits:     c.limits,
 		latest:     max(0, c.latest),
-		states:     make([]State, len(c.limits)),
 		plan:       plan{states: make([]State, len(c.limits))},
 	}
+	b.states = append(b.single[:0], make([]State, len(c.limits))...)
 	if c.resume != nil {
 		b.resume(c.resume.origin, c.resume.states)
 		return b, nil
