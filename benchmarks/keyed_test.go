@@ -12,7 +12,7 @@ import (
 )
 
 // slow admits everything for long, and lets no key fill and be forgotten meanwhile.
-var slow = tokenbucket.Limit{Capacity: 1 << 30, RefillPerSec: 0.2}
+var slow = tokenbucket.Limit{Capacity: 1 << 28, RefillPerSec: 0.05}
 
 const (
 	million  = 1_000_000

@@ -55,7 +55,7 @@ var tables = []table{
 		note:  "idiom is a map of x/time/rate's limiters behind one mutex.",
 		bench: "Keyed",
 		passes: []pass{
-			{".", "50ms", "2"},
+			{".", "300ms", "2"},
 		},
 		views: []view{
 			{unit: "ns/op", caption: "Time per decision: idiom in ns, the others as a ratio to it", base: "idiom", compare: ratio, format: "%.2f"},
