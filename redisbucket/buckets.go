@@ -7,7 +7,7 @@
 // the machines do not matter. A refusal writes nothing. A key lives for as long as
 // its bucket needs to fill, which forgives nobody.
 //
-// One process alone needs package keyed, which is a hundred times faster.
+// One process alone needs package keyed, which asks nobody.
 package redisbucket
 
 import (
