@@ -164,10 +164,7 @@ func (l Limit) IsFull(s State, now time.Duration) bool {
 }
 
 func (l Limit) untilFull(s State, now time.Duration) time.Duration {
-	if l.IsFull(s, now) {
-		return 0
-	}
-	return timeline.Later(l.search(s.elapsed(now), l.need(s, l.Capacity)), timeline.Until(now, s.Anchor))
+	return l.until(s, now, l.need(s, l.Capacity))
 }
 
 // Tokens returns the level at now; below 0 it is debt. A level that pays for a
@@ -244,13 +241,20 @@ func (l Limit) pays(s State, now time.Duration, cost float64) bool {
 
 // wait returns 0 if a cost is admitted at now, else the least wait after which it is.
 func (l Limit) wait(s State, now time.Duration, cost float64) time.Duration {
-	elapsed, need := s.elapsed(now), l.need(s, cost-l.slack(s))
 	switch {
 	case cost == 0:
 		return 0
 	case !(cost > 0 && cost <= l.Capacity):
 		return Never
-	case l.gain(elapsed) >= need:
+	default:
+		return l.until(s, now, l.need(s, cost-l.slack(s)))
+	}
+}
+
+// until returns the least wait after which the gain is what is needed, 0 if it is.
+func (l Limit) until(s State, now time.Duration, need float64) time.Duration {
+	elapsed := s.elapsed(now)
+	if l.gain(elapsed) >= need {
 		return 0
 	}
 	return timeline.Later(l.search(elapsed, need), timeline.Until(now, s.Anchor))
