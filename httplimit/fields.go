@@ -32,24 +32,24 @@ const maxInteger = 999_999_999_999_999
 // and all values stand in one array: two allocations, whatever the fields.
 func (m *middleware) setFields(h http.Header, v *verdict) {
 	d := &v.decision
-	if !isTold(d.Limit) {
-		m.setRetryAfter(h, v)
+	if !v.isTold {
+		if seconds, ok := d.RetryAfter(); ok && m.stops(v) {
+			h[retryAfter] = []string{strconv.FormatInt(max(1, seconds), 10)}
+		}
 		return
 	}
-	all := v.by.policies(d.Limit)
-	binding := &all.each[all.index(d.Limit, v.start)]
-
-	buf := append(make([]byte, 0, 128), binding.start...)
+	buf := append(make([]byte, 0, 128), v.policy.start...)
 	buf = appendInteger(buf, v.remaining)
 	remainingTo := len(buf)
-	if t, ok := all.effectiveSeconds(d, v.remaining); ok {
+	if t, ok := v.policies.effectiveSeconds(d, v.remaining); ok {
 		buf = appendInteger(append(buf, ";t="...), max(1, t))
 	}
 	rateLimitTo := len(buf)
 	text := string(appendInteger(buf, m.reset(d, v.remaining)))
+	after := strings.TrimPrefix(text[remainingTo:rateLimitTo], ";t=") // which is the same on a refusal
 
 	// Each value is a full slice: who appends to one does not write over the next.
-	values := &[...]string{binding.capacity, text[len(binding.start):remainingTo], text[rateLimitTo:], text[:rateLimitTo], all.header}
+	values := &[...]string{v.policy.capacity, text[len(v.policy.start):remainingTo], text[rateLimitTo:], text[:rateLimitTo], v.policies.header, after}
 	if m.xRateLimit {
 		h[xLimit] = values[0:1:1]
 		h[xRemaining] = values[1:2:2]
@@ -59,15 +59,8 @@ func (m *middleware) setFields(h http.Header, v *verdict) {
 		h[rateLimit] = values[3:4:4]
 		h[rateLimitPolicy] = values[4:5:5]
 	}
-	m.setRetryAfter(h, v)
-}
-
-func (m *middleware) setRetryAfter(h http.Header, v *verdict) {
-	if !v.refused || m.reportOnly {
-		return
-	}
-	if seconds, ok := v.decision.RetryAfter(); ok {
-		h[retryAfter] = []string{strconv.FormatInt(max(1, seconds), 10)}
+	if after != "" && m.stops(v) {
+		h[retryAfter] = values[5:6:6]
 	}
 }
 
@@ -133,11 +126,16 @@ func appendInteger(b []byte, n int64) []byte {
 	return strconv.AppendInt(b, min(n, maxInteger), 10)
 }
 
-// asked is a limiter and how the policy header presents its limits.
+// asked is a limiter and how the answers present its limits.
 type asked struct {
 	Limiter
-	names []string
-	last  atomic.Pointer[policies]
+	names  []string
+	labels []label // of as many limits as there are at start-up
+	last   atomic.Pointer[policies]
+}
+
+func newAsked(l Limiter, names []string) *asked {
+	return &asked{Limiter: l, names: names, labels: newLabels(names, max(1, len(limitsOf(l))))}
 }
 
 // policies are limits as the header tells them.
@@ -148,8 +146,27 @@ type policies struct {
 	oneToken int64  // the seconds in which the slowest refills one
 }
 
-// policy is one of them, and what of the fields does not change.
-type policy struct{ name, start, capacity string }
+// policy is one of them, and what of the answers does not change.
+type policy struct {
+	label
+	capacity string
+}
+
+// label is what of a policy comes from its name alone.
+type label struct {
+	quoted   string // in RateLimit-Policy
+	start    string // of RateLimit, up to r
+	exceeded form
+}
+
+func newLabels(names []string, n int) []label {
+	labels := make([]label, n)
+	for i, name := range policyNames(names, n) {
+		quoted := quote(name)
+		labels[i] = label{quoted, quoted + ";r=", quotaExceeded(name)}
+	}
+	return labels
+}
 
 // policies returns the present ones: limits may change at any time. Where there is
 // only one the decision tells it. Several have to be asked for at every request.
@@ -163,37 +180,40 @@ func (a *asked) policies(binding tokenbucket.Limit) *policies {
 		limits = []tokenbucket.Limit{binding}
 	}
 	if !slices.Contains(limits, binding) { // they changed since the decision, or are not all told
-		return newPolicies([]tokenbucket.Limit{binding}, a.names)
+		return a.newPolicies([]tokenbucket.Limit{binding})
 	}
 	if last == nil || !slices.Equal(last.limits, limits) {
-		last = newPolicies(limits, a.names)
+		last = a.newPolicies(limits)
 		a.last.Store(last)
 	}
 	return last
 }
 
-func newPolicies(limits []tokenbucket.Limit, names []string) *policies {
+func (a *asked) newPolicies(limits []tokenbucket.Limit) *policies {
+	labels := a.labels
+	if len(labels) < len(limits) {
+		labels = newLabels(a.names, len(limits))
+	}
 	p := &policies{limits: limits, each: make([]policy, len(limits))}
 	items := make([]string, len(limits))
-	for i, name := range policyNames(names, len(limits)) {
-		l := limits[i]
+	for i, l := range limits {
 		capacity := string(appendInteger(nil, int64(l.Capacity)))
-		p.each[i] = policy{name, quote(name) + ";r=", capacity}
+		p.each[i] = policy{labels[i], capacity}
 		p.oneToken = max(p.oneToken, refillSeconds(l, min(1, l.Capacity)))
-		items[i] = fmt.Sprintf("%s;q=%s;w=%d", quote(name), capacity, refillSeconds(l, l.Capacity))
+		items[i] = fmt.Sprintf("%s;q=%s;w=%d", labels[i].quoted, capacity, refillSeconds(l, l.Capacity))
 	}
 	p.header = strings.Join(items, ", ")
 	return p
 }
 
-// index returns which of the limits binds, looking from start on first.
-func (p *policies) index(binding tokenbucket.Limit, start int) int {
+// binding returns the policy of a limit, looking from start on first.
+func (p *policies) binding(limit tokenbucket.Limit, start int) *policy {
 	if start = min(start, len(p.limits)); start > 0 {
-		if i := slices.Index(p.limits[start:], binding); i >= 0 {
-			return start + i
+		if i := slices.Index(p.limits[start:], limit); i >= 0 {
+			return &p.each[start+i]
 		}
 	}
-	return slices.Index(p.limits, binding)
+	return &p.each[slices.Index(p.limits, limit)]
 }
 
 // policyNames returns n names: the given ones, then the last of them with "-2", "-3"

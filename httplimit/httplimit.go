@@ -44,13 +44,8 @@
 package httplimit
 
 import (
-	"encoding/json"
 	"errors"
-	"fmt"
 	"net/http"
-	"strconv"
-
-	"github.com/aa014e13/tokenbucket"
 )
 
 // New returns middleware that asks a limiter about every request before the next
@@ -67,7 +62,7 @@ func New(limiter Limiter, opts ...Option) (func(http.Handler) http.Handler, erro
 	}
 	m := &middleware{config: c}
 	for _, l := range c.limiters {
-		m.asked = append(m.asked, &asked{Limiter: l, names: c.names})
+		m.asked = append(m.asked, newAsked(l, c.names))
 	}
 	return m.wrap, nil
 }
@@ -85,15 +80,17 @@ func (m *middleware) wrap(next http.Handler) http.Handler {
 	})
 }
 
-// verdict is what is decided about a request, and where that comes from.
+// verdict is what is decided about a request, and how it is told.
 type verdict struct {
-	request *http.Request
-	key     string
-	cost    float64 // tokens
-	outcome         // zero if nobody could decide
-	refused bool
-	err     error  // of those who could not decide
-	by      *asked // nil: nobody could
+	request  *http.Request
+	key      string
+	cost     float64 // tokens
+	outcome          // zero if nobody could decide
+	decided  bool
+	refused  bool
+	err      error     // of those who could not decide
+	policies *policies // nil unless the decision tells its limit
+	policy   *policy   // the one of them that binds
 }
 
 // admit reports whether a request may go on; if not, it is answered.
@@ -103,95 +100,36 @@ func (m *middleware) admit(w http.ResponseWriter, r *http.Request) bool {
 	if m.observe != nil {
 		m.observe(Event{Request: r, Key: v.key, Cost: v.cost, Decision: v.decision, Refused: v.refused, Err: v.err})
 	}
-	if v.by != nil {
+	if v.decided {
 		m.setFields(w.Header(), &v)
 	}
 	switch {
-	case !v.refused || m.reportOnly:
+	case !m.stops(&v):
 		return true
-	case v.by == nil:
+	case !v.decided:
 		m.answerUndecided(w)
+	case m.refuse != nil:
+		m.refuse(w, r, v.decision)
 	default:
-		m.answerRefused(w, &v)
+		answerRefused(w, &v)
 	}
 	return false
 }
+
+func (m *middleware) stops(v *verdict) bool { return v.refused && !m.reportOnly }
 
 func (m *middleware) decide(v *verdict) {
 	for _, a := range m.asked {
 		var err error
 		if v.outcome, err = takeFrom(v.request.Context(), a.Limiter, v.key, v.cost); err == nil {
-			v.by, v.refused = a, !v.decision.OK
+			v.decided, v.refused = true, !v.decision.OK
+			if v.isTold {
+				v.policies = a.policies(v.decision.Limit)
+				v.policy = v.policies.binding(v.decision.Limit, v.start)
+			}
 			return
 		}
 		v.err = errors.Join(v.err, err)
 	}
 	v.outcome, v.refused = outcome{}, m.closed
-}
-
-func (m *middleware) answerUndecided(w http.ResponseWriter) {
-	seconds, _ := tokenbucket.RetryAfter(m.closedFor)
-	w.Header().Set(retryAfter, strconv.FormatInt(seconds, 10))
-	answer(w, problem{
-		Type:   "about:blank",
-		Title:  http.StatusText(http.StatusServiceUnavailable),
-		Status: http.StatusServiceUnavailable,
-		Detail: fmt.Sprintf("The rate limiter does not answer: retry in %d s.", seconds),
-	})
-}
-
-func (m *middleware) answerRefused(w http.ResponseWriter, v *verdict) {
-	if m.refuse != nil {
-		m.refuse(w, v.request, v.decision)
-		return
-	}
-	answer(w, problem{
-		Type:     "https://iana.org/assignments/http-problem-types#quota-exceeded",
-		Title:    "Quota exceeded",
-		Status:   http.StatusTooManyRequests,
-		Detail:   detail(v),
-		Violated: violated(v),
-	})
-}
-
-func detail(v *verdict) string {
-	seconds, ok := v.decision.RetryAfter()
-	seconds = max(1, seconds)
-	switch {
-	case !ok:
-		return fmt.Sprintf("This request costs %v tokens and can never be admitted: ask for less.", v.cost)
-	case !isTold(v.decision.Limit): // nor is what is left
-		return fmt.Sprintf("This request costs %v tokens: retry in %d s.", v.cost, seconds)
-	default:
-		return fmt.Sprintf("This request costs %v tokens and %d are left: retry in %d s.", v.cost, v.remaining, seconds)
-	}
-}
-
-// violated names the limit that refused.
-func violated(v *verdict) []string {
-	limit := v.decision.Limit
-	if !isTold(limit) {
-		return []string{}
-	}
-	p := v.by.policies(limit)
-	return []string{p.each[p.index(limit, v.start)].name}
-}
-
-// problem is the body of a refusal (RFC 9457).
-type problem struct {
-	Type     string   `json:"type"`
-	Title    string   `json:"title"`
-	Status   int      `json:"status"`
-	Detail   string   `json:"detail"`
-	Violated []string `json:"violated-policies,omitempty"`
-}
-
-func answer(w http.ResponseWriter, p problem) {
-	body, _ := json.Marshal(p) // strings and a number are never refused
-	h := w.Header()
-	h.Del("Content-Length") // of an outer layer: not this body's
-	h.Set("Content-Type", "application/problem+json")
-	h.Set("Cache-Control", "no-store")
-	w.WriteHeader(p.Status)
-	_, _ = w.Write(body) // a client that is gone needs no answer
 }

@@ -102,6 +102,7 @@ func (b both) Take(ctx context.Context, key string, cost float64) (tokenbucket.D
 // outcome is a decision and what it does not tell itself if two limiters decide.
 type outcome struct {
 	decision  tokenbucket.Decision
+	isTold    bool  // its limit: a Limiter of somebody else's may leave that out
 	start     int   // where among the limits those start that it is of: two limiters may have equal ones
 	remaining int64 // the largest whole cost that would be admitted now, by both
 }
@@ -141,7 +142,7 @@ func takeFrom(ctx context.Context, l Limiter, key string, cost float64) (o outco
 	}
 	o.decision, err = l.Take(ctx, key, cost)
 	o.remaining = maxInteger
-	if isTold(o.decision.Limit) {
+	if o.isTold = o.decision.Limit.Validate() == nil; o.isTold {
 		o.remaining = o.decision.Remaining()
 	}
 	return o, err
@@ -150,8 +151,8 @@ func takeFrom(ctx context.Context, l Limiter, key string, cost float64) (o outco
 // isTighter compares two admissions. One that does not tell its limit is not tighter.
 func isTighter(a, b outcome, cost float64) bool {
 	x, y := a.decision, b.decision
-	if !isTold(x.Limit) || !isTold(y.Limit) {
-		return isTold(x.Limit)
+	if !a.isTold || !b.isTold {
+		return a.isTold
 	}
 	return cmp.Or(
 		cmp.Compare(refillTime(y.Limit, y.Tokens, cost), refillTime(x.Limit, x.Tokens, cost)),
@@ -163,10 +164,6 @@ func isTighter(a, b outcome, cost float64) bool {
 func (b both) Limits() []tokenbucket.Limit {
 	return append(limitsOf(b.first), limitsOf(b.second)...)
 }
-
-// isTold reports whether a decision's limit is one: a Limiter of somebody else's
-// may leave it out.
-func isTold(l tokenbucket.Limit) bool { return l.Validate() == nil }
 
 // refillTime returns how long it takes to get from one level to another, in tokens.
 func refillTime(l tokenbucket.Limit, from, to float64) time.Duration {
