@@ -28,16 +28,10 @@ const (
 // maxInteger is the largest Integer of a structured field (RFC 9651, section 3.3.1).
 const maxInteger = 999_999_999_999_999
 
-// setFields sets the header fields of a decision. All figures are cut from one text,
-// and all values stand in one array: two allocations, whatever the fields.
+// setFields sets the fields of a decision that tells its limit. All figures are cut
+// from one text, and all values stand in one array: two allocations, whatever the fields.
 func (m *middleware) setFields(h http.Header, v *verdict) {
 	d := &v.decision
-	if !v.isTold {
-		if seconds, ok := d.RetryAfter(); ok && m.stops(v) {
-			h[retryAfter] = []string{strconv.FormatInt(max(1, seconds), 10)}
-		}
-		return
-	}
 	buf := append(make([]byte, 0, 128), v.policy.start...)
 	buf = appendInteger(buf, v.remaining)
 	remainingTo := len(buf)
@@ -46,10 +40,9 @@ func (m *middleware) setFields(h http.Header, v *verdict) {
 	}
 	rateLimitTo := len(buf)
 	text := string(appendInteger(buf, m.reset(d, v.remaining)))
-	after := strings.TrimPrefix(text[remainingTo:rateLimitTo], ";t=") // which is the same on a refusal
 
 	// Each value is a full slice: who appends to one does not write over the next.
-	values := &[...]string{v.policy.capacity, text[len(v.policy.start):remainingTo], text[rateLimitTo:], text[:rateLimitTo], v.policies.header, after}
+	values := &[...]string{v.policy.capacity, text[len(v.policy.start):remainingTo], text[rateLimitTo:], text[:rateLimitTo], v.policies.header}
 	if m.xRateLimit {
 		h[xLimit] = values[0:1:1]
 		h[xRemaining] = values[1:2:2]
@@ -59,8 +52,11 @@ func (m *middleware) setFields(h http.Header, v *verdict) {
 		h[rateLimit] = values[3:4:4]
 		h[rateLimitPolicy] = values[4:5:5]
 	}
-	if after != "" && m.stops(v) {
-		h[retryAfter] = values[5:6:6]
+}
+
+func setRetryAfter(h http.Header, wait time.Duration) {
+	if seconds, ok := tokenbucket.RetryAfter(wait); ok {
+		h[retryAfter] = []string{strconv.FormatInt(max(1, seconds), 10)}
 	}
 }
 

@@ -100,23 +100,19 @@ func (m *middleware) admit(w http.ResponseWriter, r *http.Request) bool {
 	if m.observe != nil {
 		m.observe(Event{Request: r, Key: v.key, Cost: v.cost, Decision: v.decision, Refused: v.refused, Err: v.err})
 	}
-	if v.decided {
+	if v.isTold {
 		m.setFields(w.Header(), &v)
 	}
 	switch {
-	case !m.stops(&v):
+	case !v.refused || m.reportOnly:
 		return true
-	case !v.decided:
-		m.answerUndecided(w)
-	case m.refuse != nil:
-		m.refuse(w, r, v.decision)
+	case v.decided:
+		m.answerRefused(w, &v)
 	default:
-		answerRefused(w, &v)
+		m.answerUndecided(w)
 	}
 	return false
 }
-
-func (m *middleware) stops(v *verdict) bool { return v.refused && !m.reportOnly }
 
 func (m *middleware) decide(v *verdict) {
 	for _, a := range m.asked {

@@ -64,17 +64,21 @@ func (f *form) answer(w http.ResponseWriter, detail []byte) {
 }
 
 func (m *middleware) answerUndecided(w http.ResponseWriter) {
+	setRetryAfter(w.Header(), m.closedFor)
 	seconds, _ := tokenbucket.RetryAfter(m.closedFor)
-	w.Header().Set(retryAfter, strconv.FormatInt(seconds, 10))
 	undecided.answer(w, fmt.Appendf(nil, "The rate limiter does not answer: retry in %d s.", seconds))
 }
 
-func answerRefused(w http.ResponseWriter, v *verdict) {
-	f := &unnamed
-	if v.isTold {
-		f = &v.policy.exceeded
+func (m *middleware) answerRefused(w http.ResponseWriter, v *verdict) {
+	setRetryAfter(w.Header(), v.decision.Wait)
+	switch {
+	case m.refuse != nil:
+		m.refuse(w, v.request, v.decision)
+	case v.isTold:
+		v.policy.exceeded.answer(w, appendDetail(make([]byte, 0, 128), v))
+	default:
+		unnamed.answer(w, appendDetail(make([]byte, 0, 128), v))
 	}
-	f.answer(w, appendDetail(make([]byte, 0, 128), v))
 }
 
 func appendDetail(b []byte, v *verdict) []byte {
