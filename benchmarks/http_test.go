@@ -1,6 +1,7 @@
 package main
 
 import (
+	"maps"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -30,6 +31,7 @@ type middleware struct {
 
 var middlewares = []middleware{
 	{"(bare)", wrapBare},
+	{"(fields)", wrapFields},
 	{"x-time-rate", wrapRate},
 	{ours, wrapBuckets},
 	{"go-limiter", wrapGoLimiter},
@@ -45,6 +47,31 @@ func wrapBare(_ testing.TB, l tokenbucket.Limit, next http.Handler) http.Handler
 		return http.HandlerFunc(tooMany)
 	}
 	return next
+}
+
+// wrapFields limits nothing either. It answers as ours does, each time alike: what
+// that costs over the bare handler is the header's and the writer's own.
+func wrapFields(_ testing.TB, l tokenbucket.Limit, next http.Handler) http.Handler {
+	values := [...]string{"1", "0", "3600", `"default";r=0;t=3600`, `"default";q=1;w=3600`, "3600", "application/problem+json", "no-store"}
+	body := []byte(`{"type":"https://iana.org/assignments/http-problem-types#quota-exceeded","title":"Quota exceeded","status":429,` +
+		`"detail":"This request costs 1 tokens and 0 are left: retry in 3600 s.","violated-policies":["default"]}`)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		h := w.Header()
+		h["X-Ratelimit-Limit"] = values[0:1:1]
+		h["X-Ratelimit-Remaining"] = values[1:2:2]
+		h["X-Ratelimit-Reset"] = values[2:3:3]
+		h["Ratelimit"] = values[3:4:4]
+		h["Ratelimit-Policy"] = values[4:5:5]
+		if l != refused.limit {
+			next.ServeHTTP(w, r)
+			return
+		}
+		h["Retry-After"] = values[5:6:6]
+		h["Content-Type"] = values[6:7:7]
+		h["Cache-Control"] = values[7:8:8]
+		w.WriteHeader(http.StatusTooManyRequests)
+		_, _ = w.Write(body)
+	})
 }
 
 func tooMany(w http.ResponseWriter, _ *http.Request) {
@@ -100,7 +127,7 @@ func wrapTollbooth(_ testing.TB, l tokenbucket.Limit, next http.Handler) http.Ha
 
 // serve returns what sends one request after another through a peer, each recorded
 // anew. The first has been sent.
-func (m middleware) serve(tb testing.TB, l load) (admit func() bool, answer func() http.Header) {
+func (m middleware) serve(tb testing.TB, l load) (admit func() bool, answer func() *httptest.ResponseRecorder) {
 	handler := m.wrap(tb, l.limit, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusOK) }))
 	r := httptest.NewRequest(http.MethodGet, "/", nil)
 	var w *httptest.ResponseRecorder
@@ -110,7 +137,7 @@ func (m middleware) serve(tb testing.TB, l load) (admit func() bool, answer func
 		return w.Code == http.StatusOK
 	}
 	admit()
-	return admit, func() http.Header { return w.Header() }
+	return admit, func() *httptest.ResponseRecorder { return w }
 }
 
 // BenchmarkHTTP is a request through each middleware to a handler that does nothing.
@@ -134,12 +161,26 @@ func TestHTTPFields(t *testing.T) {
 			for _, l := range loads {
 				admit, answer := m.serve(t, l)
 				require.Equal(t, l.admitted, admit())
-				t.Attr(l.name, fieldsOf(answer()))
+				t.Attr(l.name, fieldsOf(answer().Header()))
 				if m.name == ours && !l.admitted {
-					require.Contains(t, answer(), "Retry-After")
+					require.Contains(t, answer().Header(), "Retry-After")
 				}
 			}
 		})
+	}
+}
+
+// TestHTTPConstants holds the row of constants to what ours answers.
+func TestHTTPConstants(t *testing.T) {
+	answers := func(wrap func(testing.TB, tokenbucket.Limit, http.Handler) http.Handler, l load) *httptest.ResponseRecorder {
+		admit, answer := middleware{wrap: wrap}.serve(t, l)
+		require.Equal(t, l.admitted, admit())
+		return answer()
+	}
+	for _, l := range loads {
+		constant, own := answers(wrapFields, l), answers(wrapBuckets, l)
+		require.Equal(t, slices.Sorted(maps.Keys(own.Header())), slices.Sorted(maps.Keys(constant.Header())))
+		require.Equal(t, own.Body.Len(), constant.Body.Len())
 	}
 }
 
