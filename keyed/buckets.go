@@ -328,16 +328,26 @@ func (b *Buckets[K]) leave(v *visit[K]) {
 	case v.attended != nil:
 	case v.slot >= 0:
 		s.table.store(v.slot, v.states)
-	case b.limits.IsFull(v.states, v.at): // nothing was taken: there is nothing to remember
-		b.len.Add(-1)
 	default:
-		s.table.insert(v.hash, v.key, v.states)
+		b.remember(s, v.hash, v.key, v.states, v.at)
 	}
 	if s.due += sweepEachCall; s.due >= sweepAtOnce || v.slot < 0 {
 		b.sweep(s, s.due)
 		s.due = 0
 	}
 	s.mu.Unlock()
+}
+
+// remember puts a key into the table, or gives its place up if it is full: then
+// there is nothing to remember.
+func (b *Buckets[K]) remember(s *shard[K], hash uint64, key K, states []tokenbucket.State, at time.Duration) (kept bool) {
+	left := b.limits.UntilFull(states, at)
+	if left == 0 {
+		b.len.Add(-1)
+		return false
+	}
+	s.table.insert(hash, key, states, timeline.Later(at, left))
+	return true
 }
 
 // takePlace counts one more key, unless that would be too many.
@@ -434,10 +444,5 @@ func (b *Buckets[K]) retire(s *shard[K], key K, a *attendance) (dropped bool) {
 	if len(s.attended) == 0 {
 		s.attended = nil // maps give no memory back
 	}
-	if b.limits.IsFull(states, s.latest) {
-		b.len.Add(-1)
-		return true
-	}
-	s.table.insert(s.table.hash(key), key, states)
-	return false
+	return !b.remember(s, s.table.hash(key), key, states, s.latest)
 }

@@ -3,6 +3,7 @@ package keyed
 import (
 	"hash/maphash"
 	"math/bits"
+	"slices"
 	"time"
 
 	"github.com/aa014e13/tokenbucket"
@@ -25,7 +26,7 @@ type table[K comparable] struct {
 	len     int
 	cursor  int // the group where the sweep goes on
 	groups  []group
-	fullAt  []time.Duration     // for each group, when a key may be full at the earliest; 0: not known
+	fullAt  []time.Duration     // for each group, before when none of its keys is full
 	entries []entry[K]          // one for each slot
 	states  []tokenbucket.State // the further ones, in the order of the entries
 }
@@ -79,18 +80,18 @@ func (t *table[K]) find(hash uint64, key K) int {
 	return -1
 }
 
-// insert adds a key that is not there.
-func (t *table[K]) insert(hash uint64, key K, states []tokenbucket.State) {
+// insert adds a key that is not there, and is not full before fullAt.
+func (t *table[K]) insert(hash uint64, key K, states []tokenbucket.State, fullAt time.Duration) {
 	if t.len >= mostPerGroup*len(t.groups) {
 		t.rebuild(len(t.groups) + max(fewestGroups, len(t.groups)/4))
 	}
-	slot := t.take(hash)
+	slot := t.take(hash, fullAt)
 	t.entries[slot].key = key
 	t.store(slot, states)
 }
 
-// take takes a slot for a hash.
-func (t *table[K]) take(hash uint64) int {
+// take takes a slot for a key, of which only the hash is looked at.
+func (t *table[K]) take(hash uint64, fullAt time.Duration) int {
 	at := t.home(hash)
 	for t.groups[at].tagged(free) == 0 {
 		t.groups[at] = t.groups[at].pass()
@@ -98,7 +99,7 @@ func (t *table[K]) take(hash uint64) int {
 	}
 	n := t.groups[at].tagged(free).first()
 	t.groups[at] |= tagOf(hash) << (8 * n)
-	t.fullAt[at] = 0
+	t.fullAt[at] = min(t.fullAt[at], fullAt)
 	t.len++
 	return at*slotsPerGroup + n
 }
@@ -209,14 +210,14 @@ func (t *table[K]) rebuild(size int) {
 	old := *t
 	t.len = 0
 	t.groups = make([]group, size)
-	t.fullAt = make([]time.Duration, size)
+	t.fullAt = slices.Repeat([]time.Duration{timeline.Never}, size)
 	t.entries = make([]entry[K], size*slotsPerGroup)
 	t.states = make([]tokenbucket.State, size*slotsPerGroup*t.further)
 	t.cursor = int(int64(old.cursor) * int64(size) / max(1, int64(len(old.groups)))) // an int may have 32 bits
 	for at, g := range old.groups {
 		for taken := g.taken(); taken != 0; taken = taken.rest() {
 			from := at*slotsPerGroup + taken.first()
-			to := t.take(t.hash(old.entries[from].key))
+			to := t.take(t.hash(old.entries[from].key), old.fullAt[at])
 			t.entries[to] = old.entries[from]
 			copy(t.furtherStates(to), old.furtherStates(from))
 		}

@@ -20,6 +20,11 @@ func statesOf(value float64) []tokenbucket.State {
 	return []tokenbucket.State{{Balance: 1}, {Balance: -value}}
 }
 
+// fullAt returns when a value is full that was stored at 0.
+func fullAt(value float64) time.Duration {
+	return tableLimits.UntilFull(statesOf(value), 0)
+}
+
 func newTable() *table[int] {
 	return &table[int]{seed: maphash.MakeSeed(), further: 1}
 }
@@ -58,7 +63,7 @@ func operate(tab *table[int], model map[int]float64, op byte, key int, value flo
 			tab.store(slot, statesOf(value))
 			tab.hasten(slot)
 		} else {
-			tab.insert(hash, key, statesOf(value))
+			tab.insert(hash, key, statesOf(value), fullAt(value))
 		}
 		model[key] = value
 	case op == 2:
@@ -136,7 +141,7 @@ func TestTableKeepsKeysOfOneHash(t *testing.T) {
 		tab := newTable()
 		tab.rebuild(100)
 		for key := range 500 {
-			tab.insert(hash, key, statesOf(1))
+			tab.insert(hash, key, statesOf(1), fullAt(1))
 		}
 		for key := range 500 {
 			require.GreaterOrEqual(t, tab.find(hash, key), 0, key)
@@ -155,16 +160,16 @@ func TestTableSearchEnds(t *testing.T) {
 	tab.rebuild(2)
 	first, second := uint64(1), uint64(1<<56-1)
 	for key := range 8 {
-		tab.insert(first, key, statesOf(1))
+		tab.insert(first, key, statesOf(1), fullAt(1))
 	}
 	for key := range 4 {
-		tab.insert(second, 100+key, statesOf(1))
+		tab.insert(second, 100+key, statesOf(1), fullAt(1))
 	}
 	for key := range 6 {
 		tab.drop(first, tab.find(first, key))
 	}
 	for key := range 4 {
-		tab.insert(second, 200+key, statesOf(1))
+		tab.insert(second, 200+key, statesOf(1), fullAt(1))
 	}
 	require.True(t, tab.groups[0].isPassed() && tab.groups[1].isPassed())
 	require.Less(t, tab.find(first, 300), 0)
@@ -192,7 +197,7 @@ func TestTableSweepsAKeyTheInstantItIsFull(t *testing.T) {
 	tab := newTable()
 	tab.rebuild(1)
 	for key, value := range []float64{2, 1, 1, 3} { // full value + 1 seconds later
-		tab.insert(tab.hash(key), key, statesOf(value))
+		tab.insert(tab.hash(key), key, statesOf(value), fullAt(value))
 		require.Zero(t, tab.sweep(tab.len, tableLimits, 0))
 	}
 	for _, c := range []struct {
