@@ -99,7 +99,7 @@ func requireCounts(t *testing.T, tab *table[int]) {
 	for at, g := range tab.groups {
 		for taken := g.taken(); taken != 0; taken = taken.rest() {
 			key := tab.entries[at*slotsPerGroup+taken.first()].key
-			for by := tab.home(tab.hash(key)); by != at; by = tab.next(by) {
+			for by, _ := tab.home(tab.hash(key)); by != at; by = tab.next(by) {
 				passed[by]++
 			}
 		}
@@ -225,12 +225,27 @@ func TestTableSweepsOnWhileItGrows(t *testing.T) {
 	require.Equal(t, 4000, tab.len)
 }
 
+func TestMostKeysAreWhereTheirHashesSay(t *testing.T) {
+	tab, there := newTable(), 0
+	for key := range 5000 {
+		tab.insert(tab.hash(key), key, statesOf(1), fullAt(1))
+	}
+	for key := range 5000 {
+		at, n := tab.home(tab.hash(key))
+		if tab.find(tab.hash(key), key) == at*slotsPerGroup+n {
+			there++
+		}
+	}
+	require.Greater(t, there, 5000/2)
+}
+
 func TestTags(t *testing.T) {
 	for hash := range uint64(256) {
 		tag := tagOf(hash)
 		require.NotZero(t, tag)
 		g := 200*passedBy | tag<<16 | 0x01<<8 | 0x80<<32
 		require.Equal(t, 2, (g &^ (0xff00 | 0xff<<32)).tagged(tag).first())
+		require.Equal(t, []group{0, 1, tag, 0}, []group{g.tag(0), g.tag(1), g.tag(2), g.tag(6)})
 		require.Equal(t, slots(0x80_00_80_80_00), g.taken())
 	}
 }
