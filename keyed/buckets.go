@@ -270,9 +270,12 @@ func (v *visit[K]) fromNow(wait time.Duration) time.Duration {
 	return timeline.Later(wait, v.at-v.now)
 }
 
+// enter begins a visit. It reads the clock after the key, since a reading lets nothing
+// be fetched ahead: this way the key comes while the visit before still waits for its
+// entry.
 func (b *Buckets[K]) enter(v *visit[K], key K) {
-	v.now = b.time.Now()
 	v.key, v.hash = key, maphash.Comparable(b.seed, key)
+	v.now = b.time.Now()
 	v.shard = b.shardOf(v.hash)
 	v.shard.mu.Lock()
 	if v.lookUp() {
