@@ -29,7 +29,7 @@ import (
 
 const (
 	sweepEachCall = 4   // keys of a shard that each call looks at, to drop what is full again:
-	sweepAtOnce   = 16  // at once if its key was not known, else when so many are due
+	sweepAtOnce   = 64  // at once if its key was not known, else when so many are due
 	lookAtKeys    = 128 // that a newcomer looks at who finds no room
 	shardBits     = 8   // of a hash
 )
