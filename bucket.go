@@ -21,6 +21,7 @@ import (
 	"math"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/aa014e13/tokenbucket/internal/timeline"
@@ -298,14 +299,18 @@ const leastBalance = -0x1p960
 
 // spend returns the state after a cost has been taken at now, whatever the level.
 func (l Limit) spend(s State, now time.Duration, cost float64) State {
-	elapsed := s.elapsed(now)
-	if l.gain(elapsed) >= l.need(s, l.Capacity) {
+	if l.IsFull(s, now) {
 		s = l.Full(max(now, s.Anchor))
-	} else if elapsed > maxElapsed || s.Balance < -maxDebt*l.Capacity {
+	} else if l.isFar(s, now) {
 		s = l.reanchor(s, now)
 	}
 	s.Balance -= cost
 	return s
+}
+
+// isFar reports whether a ledger has grown so far away from its anchor.
+func (l Limit) isFar(s State, now time.Duration) bool {
+	return s.elapsed(now) > maxElapsed || s.Balance < -maxDebt*l.Capacity
 }
 
 // reanchor anchors a state at its present level, where that gains precision. A
@@ -644,15 +649,17 @@ func WithLimit(limit Limit) Option {
 type Bucket struct {
 	time       timeline.Timeline
 	maxWaiters int
-	limits     Limits   // the mutex guards what is in it
-	states     []State  // and in this: one for each limit
-	_          [32]byte // so that what each decision writes is one cache line, and what is above another
+	limits     Limits                // the mutex guards what is in it
+	states     []State               // and in this: one for each limit
+	epoch      atomic.Pointer[epoch] // nil: the lock decides
+	_          [24]byte              // so that what each decision writes is one cache line, and what is above another
 
 	mu     sync.Mutex
 	latest time.Duration // the latest reading of the clock: earlier ones count as this
 	opens  time.Duration // the end of the latest pause; states are anchored no earlier until then
 	queue  queue
 	single [1]State // where the states are, if it is one
+	steady steady   // opens an epoch
 	plan   plan     // how the queue will be served
 }
 
@@ -689,7 +696,7 @@ func New(limit Limit, opts ...Option) (*Bucket, error) {
 
 // resume goes on from states that may be anchored in the future: at the end of a pause.
 func (b *Bucket) resume(origin time.Time, states []State) {
-	b.time.Origin = origin
+	b.time = timeline.Resume(b.time.Clock, origin)
 	now := max(b.latest, b.time.Now())
 	for i, s := range states {
 		b.states[i] = State{Balance: min(s.Balance, b.limits[i].Capacity), Anchor: s.Anchor}
@@ -713,13 +720,16 @@ func MustNew(limit Limit, opts ...Option) *Bucket {
 // would be admitted if nobody else came: everyone queued is counted. The wait is
 // Never for a cost that is negative, NaN or above the capacity.
 func (b *Bucket) TryAcquire(cost float64) (wait time.Duration, ok bool) {
-	now := b.time.Now()
-	b.mu.Lock()
+	if a, decided := b.epoch.Load().take(&b.time, cost); decided {
+		return a.wait, a.wait == 0
+	}
+	now := b.lock()
 	if at := b.advanceLocked(now); b.isOpenLocked(at) {
 		wait, ok = b.limits.TryAcquire(b.states, at, cost)
 		if !ok {
 			wait = timeline.Later(wait, at-now)
 		}
+		b.openEpochLocked(now)
 	} else {
 		wait = b.quoteLocked(now, cost)
 		ok = wait == 0
@@ -730,12 +740,19 @@ func (b *Bucket) TryAcquire(cost float64) (wait time.Duration, ok bool) {
 
 // Take is TryAcquire with everything a header needs.
 func (b *Bucket) Take(cost float64) (d Decision) {
-	now := b.time.Now()
-	b.mu.Lock()
+	e := b.epoch.Load()
+	if a, decided := e.take(&b.time, cost); decided {
+		tokens := e.limit.Tokens(e.stateAfter(a.spent), a.now)
+		return Decision{OK: a.wait == 0, Wait: a.wait, Limit: e.limit, Tokens: tokens}
+	}
+	now := b.lock()
 	if at := b.advanceLocked(now); !b.isOpenLocked(at) {
 		d = b.decideLocked(now, at, cost)
-	} else if d = b.limits.Take(b.states, at, cost); !d.OK {
-		d.Wait = timeline.Later(d.Wait, at-now)
+	} else {
+		if d = b.limits.Take(b.states, at, cost); !d.OK {
+			d.Wait = timeline.Later(d.Wait, at-now)
+		}
+		b.openEpochLocked(now)
 	}
 	b.mu.Unlock()
 	return d
@@ -776,8 +793,7 @@ func (b *Bucket) Wait(ctx context.Context, cost float64) error {
 //
 // It is for callers who do their own sleeping; Wait is simpler.
 func (b *Bucket) Reserve(cost float64) (*Reservation, error) {
-	now := b.time.Now()
-	b.mu.Lock()
+	now := b.lock()
 	defer b.mu.Unlock()
 	w, err := b.admitOrQueueLocked(context.Background(), now, cost)
 	if err != nil {
@@ -789,8 +805,7 @@ func (b *Bucket) Reserve(cost float64) (*Reservation, error) {
 // Refund gives tokens back, up to the capacity, and then serves the queue from
 // what is there. It returns ErrInvalidCost unless the cost is finite and at least 0.
 func (b *Bucket) Refund(cost float64) error {
-	now := b.time.Now()
-	b.mu.Lock()
+	now := b.lock()
 	defer b.mu.Unlock()
 	at := b.advanceLocked(now)
 	err := b.limits.Refund(b.states, max(at, b.opens), cost)
@@ -802,8 +817,7 @@ func (b *Bucket) Refund(cost float64) error {
 // below zero, and everyone queued waits for longer. It is for costs that are known
 // only afterwards. It returns ErrInvalidCost unless the cost is finite and at least 0.
 func (b *Bucket) Charge(cost float64) error {
-	now := b.time.Now()
-	b.mu.Lock()
+	now := b.lock()
 	defer b.mu.Unlock()
 	at := b.advanceLocked(now)
 	err := b.limits.Charge(b.states, max(at, b.opens), cost)
@@ -820,8 +834,7 @@ func (b *Bucket) Pause(d time.Duration) {
 	if d <= 0 {
 		return
 	}
-	now := b.time.Now()
-	b.mu.Lock()
+	now := b.lock()
 	defer b.mu.Unlock()
 	at := b.advanceLocked(now)
 	closed := max(at, b.opens)
@@ -835,8 +848,7 @@ func (b *Bucket) Pause(d time.Duration) {
 // Fill makes the bucket full, as if new: debts are forgiven and a pause ends. Then
 // the queue is served from what is there.
 func (b *Bucket) Fill() {
-	now := b.time.Now()
-	b.mu.Lock()
+	now := b.lock()
 	defer b.mu.Unlock()
 	at := b.advanceLocked(now)
 	b.opens = 0
@@ -853,8 +865,7 @@ func (b *Bucket) SetLimits(limits ...Limit) error {
 	if err := Limits(limits).Validate(); err != nil {
 		return err
 	}
-	now := b.time.Now()
-	b.mu.Lock()
+	now := b.lock()
 	defer b.mu.Unlock()
 	if len(limits) != len(b.limits) {
 		return fmt.Errorf("%w: %d limits for a bucket of %d: pass one for each, in the order of Limits", ErrInvalidLimit, len(limits), len(b.limits))
@@ -882,8 +893,7 @@ func (b *Bucket) Limits() []Limit {
 // State returns what the bucket remembers, a state for each limit, and the origin
 // from which their instants are counted, for WithState. The queue is not part of it.
 func (b *Bucket) State() (origin time.Time, states []State) {
-	now := b.time.Now()
-	b.mu.Lock()
+	now := b.lock()
 	defer b.mu.Unlock()
 	b.advanceLocked(now)
 	return b.time.Origin, slices.Clone(b.states)
@@ -892,8 +902,7 @@ func (b *Bucket) State() (origin time.Time, states []State) {
 // Latest returns the latest reading of the clock, since the origin that State
 // returns, for WithLatest. It is later than the present one if the clock stepped back.
 func (b *Bucket) Latest() time.Duration {
-	now := b.time.Now()
-	b.mu.Lock()
+	now := b.lock()
 	defer b.mu.Unlock()
 	return b.advanceLocked(now)
 }
@@ -902,8 +911,7 @@ func (b *Bucket) Latest() time.Duration {
 // behind a queue. With several limits it is the least of the levels. It may have
 // changed by the time it returns; to take tokens, call TryAcquire.
 func (b *Bucket) Tokens() float64 {
-	now := b.time.Now()
-	b.mu.Lock()
+	now := b.lock()
 	defer b.mu.Unlock()
 	at := b.advanceLocked(now)
 	least := math.Inf(1)
@@ -920,8 +928,7 @@ func (b *Bucket) Tokens() float64 {
 // reservations are not yet due. A test with a mock clock polls it before it
 // advances the clock.
 func (b *Bucket) Waiting() int {
-	now := b.time.Now()
-	b.mu.Lock()
+	now := b.lock()
 	defer b.mu.Unlock()
 	b.advanceLocked(now)
 	waiting := 0
@@ -931,6 +938,105 @@ func (b *Bucket) Waiting() int {
 		}
 	}
 	return waiting
+}
+
+// epoch is a time in which the limit and the anchor of a bucket stay as they are and
+// nobody waits. Whole costs then need no lock but are a matter of one word: an
+// admission adds to it, and a refusal only reads it, so that a flood of requests that
+// are refused does not slow the others down.
+//
+// Decisions open an epoch once they have found the bucket so for a while. Whatever else
+// is done closes it, and goes on from what was spent.
+type epoch struct {
+	limit Limit
+	state State    // at its beginning
+	_     [32]byte // what decisions write is a cache line of its own
+
+	spent atomic.Int64 // whole tokens since then, or epochOver
+	_     [56]byte
+}
+
+const epochOver = math.MinInt64
+
+// answer is a decision of an epoch.
+type answer struct {
+	spent int64         // after it
+	now   time.Duration // the reading of the clock by which it was made
+	wait  time.Duration // 0: admitted
+}
+
+func (e *epoch) stateAfter(spent int64) State {
+	return State{e.state.Balance - float64(spent), e.state.Anchor}
+}
+
+// take decides about a whole cost, if the epoch lasts; a nil one is over.
+//
+// Others spend at the same time. What it admits is paid for at its own reading of the
+// clock after all that they have spent, whoever read the clock first. What it refuses
+// must not have been spent by somebody who read a later clock: so what was spent has
+// to be the same before its reading and afterwards.
+func (e *epoch) take(t *timeline.Timeline, cost float64) (a answer, ok bool) {
+	whole := int64(cost)
+	if e == nil || float64(whole) != cost || !(cost > 0 && cost <= e.limit.Capacity) {
+		return a, false
+	}
+	l, before := &e.limit, e.spent.Load()
+	now := t.Now()
+	elapsed := e.state.elapsed(now)
+	gain := l.gain(elapsed)
+	for spent := before; spent != epochOver; spent = e.spent.Load() {
+		s := e.stateAfter(spent)
+		need := l.need(s, cost-l.slack(s))
+		switch {
+		case gain >= l.need(s, l.Capacity) || l.isFar(s, now): // it has to be anchored anew
+			return a, false
+		case gain < need:
+			return answer{spent, now, l.search(elapsed, need)}, e.spent.Load() == before
+		case e.spent.CompareAndSwap(spent, spent+whole):
+			return answer{spent + whole, now, 0}, true
+		}
+	}
+	return a, false
+}
+
+// steady counts the decisions since an epoch that left the anchor where it is.
+type steady struct {
+	anchor    time.Duration
+	decisions int
+}
+
+// decisionsToOpen is how many open an epoch: to begin and to end one costs as much as
+// two by the lock, which a bucket that is mostly full, or refunded, is to be spared.
+const decisionsToOpen = 16
+
+// openEpochLocked notes a decision that was a matter of the state alone, and opens an
+// epoch if there were many. It takes the system clock, which never steps back, since
+// an epoch does not note the latest reading.
+func (b *Bucket) openEpochLocked(now time.Duration) {
+	if len(b.limits) != 1 {
+		return
+	}
+	if anchor := b.states[0].Anchor; anchor != b.steady.anchor {
+		b.steady = steady{anchor: anchor}
+	}
+	b.steady.decisions++
+	if b.steady.decisions >= decisionsToOpen && b.time.Clock == nil && now >= b.latest {
+		b.epoch.Store(&epoch{limit: b.limits[0], state: b.states[0]})
+	}
+}
+
+// lock locks the bucket, closes the epoch, and returns a reading of the clock that is
+// not earlier than those by which the epoch decided.
+func (b *Bucket) lock() (now time.Duration) {
+	now = b.time.Now()
+	b.mu.Lock()
+	if e := b.epoch.Load(); e != nil {
+		b.epoch.Store(nil)
+		b.states[0] = e.stateAfter(e.spent.Swap(epochOver))
+		b.steady.decisions = 0
+		now = b.time.Now()
+	}
+	return now
 }
 
 // advanceLocked takes note of a reading of the clock, serves whoever is due, and
@@ -982,8 +1088,10 @@ func (b *Bucket) tokensLocked(limit int, at time.Duration) float64 {
 
 // admitOrQueue takes the cost and returns no waiter, or queues one.
 func (b *Bucket) admitOrQueue(ctx context.Context, cost float64) (*waiter, error) {
-	now := b.time.Now()
-	b.mu.Lock()
+	if a, decided := b.epoch.Load().take(&b.time, cost); decided && a.wait == 0 {
+		return nil, nil
+	}
+	now := b.lock()
 	defer b.mu.Unlock()
 	w, err := b.admitOrQueueLocked(ctx, now, cost)
 	if w != nil {
@@ -1000,6 +1108,7 @@ func (b *Bucket) admitOrQueueLocked(ctx context.Context, now time.Duration, cost
 	}
 	if b.isOpenLocked(at) {
 		if _, ok := b.limits.TryAcquire(b.states, at, cost); ok {
+			b.openEpochLocked(now)
 			return nil, nil
 		}
 	}
@@ -1055,8 +1164,7 @@ func (b *Bucket) startTimer(at time.Duration) (timer <-chan time.Time) {
 // if it was granted its cost, whoever served it; otherwise with an error, or it
 // has to set another timer.
 func (b *Bucket) wakeUp(ctx context.Context, w *waiter) (left bool, err error) {
-	now := b.time.Now()
-	b.mu.Lock()
+	now := b.lock()
 	defer b.mu.Unlock()
 	b.advanceLocked(now)
 	if err := ctx.Err(); err != nil && !w.left {
@@ -1086,8 +1194,7 @@ func (r *Reservation) Delay() time.Duration {
 		return 0
 	}
 	b := r.bucket
-	now := b.time.Now()
-	b.mu.Lock()
+	now := b.lock()
 	defer b.mu.Unlock()
 	b.advanceLocked(now)
 	switch {
@@ -1109,8 +1216,7 @@ func (r *Reservation) Cancel() bool {
 		return false
 	}
 	b := r.bucket
-	now := b.time.Now()
-	b.mu.Lock()
+	now := b.lock()
 	defer b.mu.Unlock()
 	b.advanceLocked(now)
 	if r.waiter.left {

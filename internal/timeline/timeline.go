@@ -36,6 +36,16 @@ func Start(clock Clock) Timeline {
 	return Timeline{clock, clock.Now()}
 }
 
+// Resume returns a timeline with an origin of before. By the system clock it counts
+// monotonic time from now on, even if the origin has lost its monotonic reading.
+func Resume(clock Clock, origin time.Time) Timeline {
+	if clock == nil {
+		now := time.Now()
+		origin = now.Add(origin.Sub(now))
+	}
+	return Timeline{clock, origin}
+}
+
 // Now returns the time since the origin, at most End.
 func (t *Timeline) Now() time.Duration {
 	if t.Clock == nil {
