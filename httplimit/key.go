@@ -28,15 +28,17 @@ func (a *addresses) key(r *http.Request) string {
 	return a.keyOf(a.client(peer, r.Header["X-Forwarded-For"]))
 }
 
-// ipv4Host returns the host of "host:port" if it is an IPv4 address. Those have one
-// spelling, so most keys can be cut out of what is there.
+// ipv4Host returns the host of "host:port" if it is digits and dots. An IPv4 address
+// has one spelling, and what is none counts as it is: so most keys can be cut out of
+// what is there, and need not be parsed.
 func ipv4Host(hostPort string) (string, bool) {
 	colon := strings.LastIndexByte(hostPort, ':')
-	if colon < 0 || hostPort[0] == '[' {
-		return "", false
+	for _, c := range []byte(hostPort[:max(0, colon)]) {
+		if c != '.' && (c < '0' || c > '9') {
+			return "", false
+		}
 	}
-	addr, err := netip.ParseAddr(hostPort[:colon])
-	return hostPort[:colon], err == nil && addr.Is4()
+	return hostPort[:max(0, colon)], colon >= 0
 }
 
 // unparsed returns the key of a peer that is not an address, such as one on a Unix
