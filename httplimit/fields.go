@@ -23,14 +23,38 @@ const (
 	rateLimit       = "Ratelimit"
 	rateLimitPolicy = "Ratelimit-Policy"
 	retryAfter      = "Retry-After"
+	contentType     = "Content-Type"
+	contentLength   = "Content-Length"
+	cacheControl    = "Cache-Control"
 )
 
 // maxInteger is the largest Integer of a structured field (RFC 9651, section 3.3.1).
 const maxInteger = 999_999_999_999_999
 
-// setFields sets the fields of a decision that tells its limit. All figures are cut
-// from one text, and all values stand in one array: two allocations, whatever the fields.
-func (m *middleware) setFields(h http.Header, v *verdict) {
+// fields sets fields of a header, whose values all stand in one array.
+type fields struct {
+	header http.Header
+	values []string
+}
+
+// newFields has room for all that are set at most.
+func newFields(h http.Header, refused bool) fields {
+	if refused {
+		return fields{h, make([]string, 0, 8)}
+	}
+	return fields{h, make([]string, 0, 5)}
+}
+
+// set sets a field to a full slice: who appends to that does not write over the next.
+func (f *fields) set(name, value string) {
+	n := len(f.values)
+	f.values = append(f.values, value)
+	f.header[name] = f.values[n : n+1 : n+1]
+}
+
+// setLimits sets the fields of a decision that tells its limit. All figures are cut
+// from one text.
+func (m *middleware) setLimits(f *fields, v *verdict) {
 	d := &v.decision
 	buf := append(make([]byte, 0, 128), v.policy.start...)
 	buf = appendInteger(buf, v.remaining)
@@ -41,22 +65,20 @@ func (m *middleware) setFields(h http.Header, v *verdict) {
 	rateLimitTo := len(buf)
 	text := string(appendInteger(buf, m.reset(d, v.remaining)))
 
-	// Each value is a full slice: who appends to one does not write over the next.
-	values := &[...]string{v.policy.capacity, text[len(v.policy.start):remainingTo], text[rateLimitTo:], text[:rateLimitTo], v.policies.header}
 	if m.xRateLimit {
-		h[xLimit] = values[0:1:1]
-		h[xRemaining] = values[1:2:2]
-		h[xReset] = values[2:3:3]
+		f.set(xLimit, v.policy.capacity)
+		f.set(xRemaining, text[len(v.policy.start):remainingTo])
+		f.set(xReset, text[rateLimitTo:])
 	}
 	if m.rateLimit {
-		h[rateLimit] = values[3:4:4]
-		h[rateLimitPolicy] = values[4:5:5]
+		f.set(rateLimit, text[:rateLimitTo])
+		f.set(rateLimitPolicy, v.policies.header)
 	}
 }
 
-func setRetryAfter(h http.Header, wait time.Duration) {
+func (f *fields) setRetryAfter(wait time.Duration) {
 	if seconds, ok := tokenbucket.RetryAfter(wait); ok {
-		h[retryAfter] = []string{strconv.FormatInt(max(1, seconds), 10)}
+		f.set(retryAfter, strconv.FormatInt(max(1, seconds), 10))
 	}
 }
 

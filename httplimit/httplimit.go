@@ -100,16 +100,17 @@ func (m *middleware) admit(w http.ResponseWriter, r *http.Request) bool {
 	if m.observe != nil {
 		m.observe(Event{Request: r, Key: v.key, Cost: v.cost, Decision: v.decision, Refused: v.refused, Err: v.err})
 	}
+	f := newFields(w.Header(), v.refused)
 	if v.isTold {
-		m.setFields(w.Header(), &v)
+		m.setLimits(&f, &v)
 	}
 	switch {
 	case !v.refused || m.reportOnly:
 		return true
 	case v.decided:
-		m.answerRefused(w, &v)
+		m.answerRefused(w, &f, &v)
 	default:
-		m.answerUndecided(w)
+		m.answerUndecided(w, &f)
 	}
 	return false
 }

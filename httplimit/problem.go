@@ -53,31 +53,29 @@ func newForm(p problem) form {
 }
 
 // answer sends the problem with a detail, which has nothing in it that JSON escapes.
-func (f *form) answer(w http.ResponseWriter, detail []byte) {
-	h := w.Header()
-	delete(h, "Content-Length") // of an outer layer: not this body's
-	values := &[...]string{"application/problem+json", "no-store"}
-	h["Content-Type"] = values[0:1:1]
-	h["Cache-Control"] = values[1:2:2]
-	w.WriteHeader(f.status)
-	_, _ = w.Write(bytes.Join([][]byte{f.before, detail, f.after}, nil)) // a client that is gone needs no answer
+func (p *form) answer(w http.ResponseWriter, f *fields, detail []byte) {
+	delete(f.header, contentLength) // of an outer layer: not this body's
+	f.set(contentType, "application/problem+json")
+	f.set(cacheControl, "no-store")
+	w.WriteHeader(p.status)
+	_, _ = w.Write(bytes.Join([][]byte{p.before, detail, p.after}, nil)) // a client that is gone needs no answer
 }
 
-func (m *middleware) answerUndecided(w http.ResponseWriter) {
-	setRetryAfter(w.Header(), m.closedFor)
+func (m *middleware) answerUndecided(w http.ResponseWriter, f *fields) {
+	f.setRetryAfter(m.closedFor)
 	seconds, _ := tokenbucket.RetryAfter(m.closedFor)
-	undecided.answer(w, fmt.Appendf(nil, "The rate limiter does not answer: retry in %d s.", seconds))
+	undecided.answer(w, f, fmt.Appendf(nil, "The rate limiter does not answer: retry in %d s.", seconds))
 }
 
-func (m *middleware) answerRefused(w http.ResponseWriter, v *verdict) {
-	setRetryAfter(w.Header(), v.decision.Wait)
+func (m *middleware) answerRefused(w http.ResponseWriter, f *fields, v *verdict) {
+	f.setRetryAfter(v.decision.Wait)
 	switch {
 	case m.refuse != nil:
 		m.refuse(w, v.request, v.decision)
 	case v.isTold:
-		v.policy.exceeded.answer(w, appendDetail(make([]byte, 0, 128), v))
+		v.policy.exceeded.answer(w, f, appendDetail(make([]byte, 0, 128), v))
 	default:
-		unnamed.answer(w, appendDetail(make([]byte, 0, 128), v))
+		unnamed.answer(w, f, appendDetail(make([]byte, 0, 128), v))
 	}
 }
 
