@@ -387,6 +387,12 @@ func (ls Limits) TryAcquire(states []State, now time.Duration, cost float64) (wa
 // Take is TryAcquire with everything a header needs.
 func (ls Limits) Take(states []State, now time.Duration, cost float64) (d Decision) {
 	d.Wait, d.OK = ls.TryAcquire(states, now, cost)
+	ls.tell(&d, states, now, cost)
+	return d
+}
+
+// tell adds to a decision what is left after it.
+func (ls Limits) tell(d *Decision, states []State, now time.Duration, cost float64) {
 	if binding := ls.binding(states, now, cost); binding >= 0 {
 		d.Limit = ls[binding]
 		d.Tokens = d.Limit.Tokens(states[binding], now)
@@ -396,7 +402,6 @@ func (ls Limits) Take(states []State, now time.Duration, cost float64) (d Decisi
 			d.isShort, d.least = true, least
 		}
 	}
-	return d
 }
 
 // Tokens returns the least of the levels at now.
@@ -742,8 +747,10 @@ func (b *Bucket) TryAcquire(cost float64) (wait time.Duration, ok bool) {
 func (b *Bucket) Take(cost float64) (d Decision) {
 	e := b.epoch.Load()
 	if a, decided := e.take(&b.time, cost); decided {
-		tokens := e.limit.Tokens(e.stateAfter(a.spent), a.now)
-		return Decision{OK: a.wait == 0, Wait: a.wait, Limit: e.limit, Tokens: tokens}
+		var few [2]State
+		d.OK, d.Wait = a.wait == 0, a.wait
+		e.limits.tell(&d, e.appendStates(few[:0], a.spent), a.now, cost)
+		return d
 	}
 	now := b.lock()
 	if at := b.advanceLocked(now); !b.isOpenLocked(at) {
@@ -940,7 +947,7 @@ func (b *Bucket) Waiting() int {
 	return waiting
 }
 
-// epoch is a time in which the limit and the anchor of a bucket stay as they are and
+// epoch is a time in which the limits and the anchors of a bucket stay as they are and
 // nobody waits. Whole costs then need no lock but are a matter of one word: an
 // admission adds to it, and a refusal only reads it, so that a flood of requests that
 // are refused does not slow the others down.
@@ -948,9 +955,10 @@ func (b *Bucket) Waiting() int {
 // Decisions open an epoch once they have found the bucket so for a while. Whatever else
 // is done closes it, and goes on from what was spent.
 type epoch struct {
-	limit Limit
-	state State    // at its beginning
-	_     [32]byte // what decisions write is a cache line of its own
+	limits   Limits
+	states   []State // at its beginning
+	capacity float64 // of the least limit
+	_        [8]byte // what decisions write is a cache line of its own
 
 	spent atomic.Int64 // whole tokens since then, or epochOver
 	_     [56]byte
@@ -965,10 +973,6 @@ type answer struct {
 	wait  time.Duration // 0: admitted
 }
 
-func (e *epoch) stateAfter(spent int64) State {
-	return State{e.state.Balance - float64(spent), e.state.Anchor}
-}
-
 // take decides about a whole cost, if the epoch lasts; a nil one is over.
 //
 // Others spend at the same time. What it admits is paid for at its own reading of the
@@ -977,21 +981,18 @@ func (e *epoch) stateAfter(spent int64) State {
 // to be the same before its reading and afterwards.
 func (e *epoch) take(t *timeline.Timeline, cost float64) (a answer, ok bool) {
 	whole := int64(cost)
-	if e == nil || float64(whole) != cost || !(cost > 0 && cost <= e.limit.Capacity) {
+	if e == nil || float64(whole) != cost || !(cost > 0 && cost <= e.capacity) {
 		return a, false
 	}
-	l, before := &e.limit, e.spent.Load()
+	before := e.spent.Load()
 	now := t.Now()
-	elapsed := e.state.elapsed(now)
-	gain := l.gain(elapsed)
 	for spent := before; spent != epochOver; spent = e.spent.Load() {
-		s := e.stateAfter(spent)
-		need := l.need(s, cost-l.slack(s))
+		wait, lasts := e.wait(spent, now, cost)
 		switch {
-		case gain >= l.need(s, l.Capacity) || l.isFar(s, now): // it has to be anchored anew
+		case !lasts:
 			return a, false
-		case gain < need:
-			return answer{spent, now, l.search(elapsed, need)}, e.spent.Load() == before
+		case wait > 0:
+			return answer{spent, now, wait}, e.spent.Load() == before
 		case e.spent.CompareAndSwap(spent, spent+whole):
 			return answer{spent + whole, now, 0}, true
 		}
@@ -999,9 +1000,37 @@ func (e *epoch) take(t *timeline.Timeline, cost float64) (a answer, ok bool) {
 	return a, false
 }
 
-// steady counts the decisions since an epoch that left the anchor where it is.
+// wait is Limits.wait while no state has to be anchored anew.
+func (e *epoch) wait(spent int64, now time.Duration, cost float64) (longest time.Duration, lasts bool) {
+	for i := range e.limits {
+		l, s := &e.limits[i], e.states[i].after(spent)
+		if l.IsFull(s, now) || l.isFar(s, now) {
+			return 0, false
+		}
+		elapsed, need := s.elapsed(now), l.need(s, cost-l.slack(s))
+		if l.gain(elapsed) < need {
+			longest = max(longest, l.search(elapsed, need))
+		}
+	}
+	return longest, true
+}
+
+// appendStates appends what the states are after so many tokens.
+func (e *epoch) appendStates(states []State, spent int64) []State {
+	for _, s := range e.states {
+		states = append(states, s.after(spent))
+	}
+	return states
+}
+
+func (s State) after(spent int64) State {
+	s.Balance -= float64(spent)
+	return s
+}
+
+// steady counts the decisions since an epoch that left the anchors where they are.
 type steady struct {
-	anchor    time.Duration
+	anchors   time.Duration // their sum, or what is left of it
 	decisions int
 }
 
@@ -1009,19 +1038,20 @@ type steady struct {
 // two by the lock, which a bucket that is mostly full, or refunded, is to be spared.
 const decisionsToOpen = 16
 
-// openEpochLocked notes a decision that was a matter of the state alone, and opens an
+// openEpochLocked notes a decision that was a matter of the states alone, and opens an
 // epoch if there were many. It takes the system clock, which never steps back, since
 // an epoch does not note the latest reading.
 func (b *Bucket) openEpochLocked(now time.Duration) {
-	if len(b.limits) != 1 {
-		return
+	anchors := time.Duration(0)
+	for i := range b.states {
+		anchors += b.states[i].Anchor
 	}
-	if anchor := b.states[0].Anchor; anchor != b.steady.anchor {
-		b.steady = steady{anchor: anchor}
+	if anchors != b.steady.anchors {
+		b.steady = steady{anchors: anchors}
 	}
 	b.steady.decisions++
 	if b.steady.decisions >= decisionsToOpen && b.time.Clock == nil && now >= b.latest {
-		b.epoch.Store(&epoch{limit: b.limits[0], state: b.states[0]})
+		b.epoch.Store(&epoch{limits: slices.Clone(b.limits), states: slices.Clone(b.states), capacity: b.limits.capacity()})
 	}
 }
 
@@ -1032,7 +1062,7 @@ func (b *Bucket) lock() (now time.Duration) {
 	b.mu.Lock()
 	if e := b.epoch.Load(); e != nil {
 		b.epoch.Store(nil)
-		b.states[0] = e.stateAfter(e.spent.Swap(epochOver))
+		e.appendStates(b.states[:0], e.spent.Swap(epochOver))
 		b.steady.decisions = 0
 		now = b.time.Now()
 	}
