@@ -654,8 +654,8 @@ func WithLimit(limit Limit) Option {
 type Bucket struct {
 	time       timeline.Timeline
 	maxWaiters int
-	limits     Limits                // the mutex guards what is in it
-	states     []State               // and in this: one for each limit
+	limits     Limits                // the mutex guards it; what is in it is never changed
+	states     []State               // the mutex guards what is in it: one for each limit
 	epoch      atomic.Pointer[epoch] // nil: the lock decides
 	_          [24]byte              // so that what each decision writes is one cache line, and what is above another
 
@@ -883,8 +883,8 @@ func (b *Bucket) SetLimits(limits ...Limit) error {
 			continue // its ledger need not round
 		}
 		b.states[i] = State{Balance: min(l.Capacity, b.limits[i].level(b.states[i], at)), Anchor: at}
-		b.limits[i] = l
 	}
+	b.limits = slices.Clone(limits)
 	b.dismissLocked()
 	b.replanLocked()
 	return nil
@@ -955,10 +955,11 @@ func (b *Bucket) Waiting() int {
 // Decisions open an epoch once they have found the bucket so for a while. Whatever else
 // is done closes it, and goes on from what was spent.
 type epoch struct {
-	limits   Limits
-	states   []State // at its beginning
-	capacity float64 // of the least limit
-	_        [8]byte // what decisions write is a cache line of its own
+	limits   Limits   // never changed
+	states   []State  // at its beginning
+	single   [1]State // where they are, if it is one
+	capacity float64  // of the least limit
+	_        [56]byte // what decisions write is a cache line of its own
 
 	spent atomic.Int64 // whole tokens since then, or epochOver
 	_     [56]byte
@@ -1051,7 +1052,9 @@ func (b *Bucket) openEpochLocked(now time.Duration) {
 	}
 	b.steady.decisions++
 	if b.steady.decisions >= decisionsToOpen && b.time.Clock == nil && now >= b.latest {
-		b.epoch.Store(&epoch{limits: slices.Clone(b.limits), states: slices.Clone(b.states), capacity: b.limits.capacity()})
+		e := &epoch{limits: b.limits, capacity: b.limits.capacity()}
+		e.states = append(e.single[:0], b.states...)
+		b.epoch.Store(e)
 	}
 }
 
