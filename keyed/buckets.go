@@ -263,6 +263,7 @@ type visit[K comparable] struct {
 	attended *attendance         // its bucket decides, if there is one; else
 	states   []tokenbucket.State // these do,
 	slot     int                 // of this slot; -1 if the key was not known and a place is taken for it
+	looked   bool                // for room, in vain or not
 }
 
 // fromNow tells a wait from the reading itself.
@@ -276,53 +277,40 @@ func (v *visit[K]) fromNow(wait time.Duration) time.Duration {
 func (b *Buckets[K]) enter(v *visit[K], key K) {
 	v.key, v.hash = key, maphash.Comparable(b.seed, key)
 	v.now = b.time.Now()
-	v.shard = b.shardOf(v.hash)
-	v.shard.mu.Lock()
-	if v.lookUp() {
+	s := b.shardOf(v.hash)
+	s.mu.Lock()
+	s.latest = max(s.latest, v.now)
+	v.shard, v.at = s, s.latest
+	if len(s.attended) > 0 {
+		v.attended = s.attended[key]
+	}
+	if v.attended != nil {
 		return
 	}
-	b.enterUnknown(v)
-}
-
-// lookUp finds out who decides, and returns false for a key not seen before.
-func (v *visit[K]) lookUp() bool {
-	s := v.shard
-	s.latest = max(s.latest, v.now)
-	v.at = s.latest
-	if len(s.attended) > 0 {
-		if a := s.attended[v.key]; a != nil {
-			v.attended = a
-			return true
-		}
-	}
-	v.slot = s.table.find(v.hash, v.key)
-	if v.slot < 0 {
-		return false
+	if v.slot = s.table.find(v.hash, key); v.slot < 0 {
+		b.enterUnknown(v)
+		return
 	}
 	v.states = s.table.load(v.slot, s.states)
-	return true
 }
 
-// enterUnknown gives a key its own bucket, full, if there is room for one.
+// enterUnknown gives a key its own bucket, full, if there is room for one, or once
+// some has been looked for, with its shard open: then the visit begins anew.
 func (b *Buckets[K]) enterUnknown(v *visit[K]) {
-	if v.key != v.key {
+	switch {
+	case v.key != v.key:
 		v.attended = b.overflow
-		return
-	}
-	if !b.takePlace() {
+	case b.takePlace():
+		v.states = v.shard.states
+		b.limits.Fill(v.states, v.at)
+	case v.looked:
+		v.attended = b.overflow
+	default:
 		v.shard.mu.Unlock()
 		b.lookForRoom()
-		v.shard.mu.Lock()
-		if v.lookUp() { // somebody else brought it
-			return
-		}
-		if !b.takePlace() {
-			v.attended = b.overflow
-			return
-		}
+		v.looked = true
+		b.enter(v, v.key) // somebody else may have brought the key
 	}
-	v.states = v.shard.states
-	b.limits.Fill(v.states, v.at)
 }
 
 func (b *Buckets[K]) leave(v *visit[K]) {

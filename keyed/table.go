@@ -48,12 +48,11 @@ const (
 
 func (t *table[K]) hash(key K) uint64 { return maphash.Comparable(t.seed, key) }
 
-// home returns the group that a hash names, and which of its slots. The bits that
-// name the shard have no say, nor have those of the tag.
-func (t *table[K]) home(hash uint64) (at, n int) {
-	group, rest := bits.Mul64(hash<<shardBits, uint64(len(t.groups)))
-	slot, _ := bits.Mul64(rest, slotsPerGroup)
-	return int(group), int(slot)
+// home returns the slot that a hash names. The bits that name the shard have no say,
+// nor have those of the tag.
+func (t *table[K]) home(hash uint64) int {
+	slot, _ := bits.Mul64(hash<<shardBits, uint64(len(t.entries)))
+	return int(slot)
 }
 
 func (t *table[K]) next(at int) int {
@@ -67,11 +66,10 @@ func (t *table[K]) next(at int) int {
 // or -1 if there is none. It looks where the hash says first: most keys are there,
 // and a processor that expects that fetches the entry along with the word.
 func (t *table[K]) find(hash uint64, key K) int {
-	at, n := t.home(hash)
-	if at < len(t.groups) && t.groups[at].tag(n) == tagOf(hash) {
-		if slot := at*slotsPerGroup + n; t.entries[slot].key == key {
-			return slot
-		}
+	slot := t.home(hash)
+	at, n := slot/slotsPerGroup, slot%slotsPerGroup
+	if at < len(t.groups) && t.groups[at].tag(n) == tagOf(hash) && t.entries[slot].key == key {
+		return slot
 	}
 	return t.search(at, tagOf(hash), key)
 }
@@ -99,13 +97,14 @@ func (t *table[K]) insert(hash uint64, key K, states []tokenbucket.State, fullAt
 		t.rebuild(len(t.groups) + max(fewestGroups, len(t.groups)/4))
 	}
 	slot := t.take(hash, fullAt)
-	t.entries[slot].key = key
+	t.entries[slot] = entry[K]{key, [1]tokenbucket.State{states[0]}}
 	t.store(slot, states)
 }
 
 // take takes a slot for a key, of which only the hash is looked at.
 func (t *table[K]) take(hash uint64, fullAt time.Duration) int {
-	at, n := t.home(hash)
+	slot := t.home(hash)
+	at, n := slot/slotsPerGroup, slot%slotsPerGroup
 	for t.groups[at].tagged(free) == 0 {
 		t.groups[at] = t.groups[at].pass()
 		at = t.next(at)
@@ -119,8 +118,8 @@ func (t *table[K]) take(hash uint64, fullAt time.Duration) int {
 	return at*slotsPerGroup + n
 }
 
-// load returns the states of a slot: in place, or more than one in scratch. Both
-// last until store.
+// load returns the states of a slot to be changed: one in place, or more in scratch,
+// for store. Both last until then.
 func (t *table[K]) load(slot int, scratch []tokenbucket.State) []tokenbucket.State {
 	first := t.entries[slot].state[:]
 	if t.further == 0 {
@@ -131,10 +130,10 @@ func (t *table[K]) load(slot int, scratch []tokenbucket.State) []tokenbucket.Sta
 	return scratch
 }
 
-// store replaces the states of a slot.
+// store puts the states of a slot back: more than one, else they are in place.
 func (t *table[K]) store(slot int, states []tokenbucket.State) {
-	t.entries[slot].state[0] = states[0]
 	if t.further > 0 {
+		t.entries[slot].state[0] = states[0]
 		copy(t.furtherStates(slot), states[1:])
 	}
 }
@@ -160,7 +159,7 @@ func (t *table[K]) remove(hash uint64, key K) bool {
 func (t *table[K]) drop(hash uint64, slot int) {
 	at, n := slot/slotsPerGroup, slot%slotsPerGroup
 	t.groups[at] &^= 0xff << (8 * n)
-	for passed, _ := t.home(hash); passed != at; passed = t.next(passed) {
+	for passed := t.home(hash) / slotsPerGroup; passed != at; passed = t.next(passed) {
 		t.groups[passed] = t.groups[passed].unpass()
 	}
 	t.entries[slot] = entry[K]{} // nothing is kept alive

@@ -60,8 +60,7 @@ func operate(tab *table[int], model map[int]float64, op byte, key int, value flo
 	switch {
 	case op < 2: // insert or overwrite
 		if slot := tab.find(hash, key); slot >= 0 {
-			tab.store(slot, statesOf(value))
-			tab.hasten(slot)
+			overwrite(tab, slot, value)
 		} else {
 			tab.insert(hash, key, statesOf(value), fullAt(value))
 		}
@@ -77,6 +76,13 @@ func operate(tab *table[int], model map[int]float64, op byte, key int, value flo
 			}
 		}
 	}
+}
+
+func overwrite(tab *table[int], slot int, value float64) {
+	states := tab.load(slot, make([]tokenbucket.State, 2))
+	copy(states, statesOf(value))
+	tab.store(slot, states)
+	tab.hasten(slot)
 }
 
 func requireSame(t *testing.T, tab *table[int], model map[int]float64) {
@@ -99,7 +105,7 @@ func requireCounts(t *testing.T, tab *table[int]) {
 	for at, g := range tab.groups {
 		for taken := g.taken(); taken != 0; taken = taken.rest() {
 			key := tab.entries[at*slotsPerGroup+taken.first()].key
-			for by, _ := tab.home(tab.hash(key)); by != at; by = tab.next(by) {
+			for by := tab.home(tab.hash(key)) / slotsPerGroup; by != at; by = tab.next(by) {
 				passed[by]++
 			}
 		}
@@ -207,8 +213,7 @@ func TestTableSweepsAKeyTheInstantItIsFull(t *testing.T) {
 		require.Equal(t, c.dropped, tab.sweep(tab.len, tableLimits, c.now), c.now)
 	}
 	slot := tab.find(tab.hash(3), 3)
-	tab.store(slot, statesOf(0))
-	tab.hasten(slot)
+	overwrite(tab, slot, 0)
 	require.Equal(t, 1, tab.sweep(tab.len, tableLimits, 3*time.Second))
 }
 
@@ -231,8 +236,7 @@ func TestMostKeysAreWhereTheirHashesSay(t *testing.T) {
 		tab.insert(tab.hash(key), key, statesOf(1), fullAt(1))
 	}
 	for key := range 5000 {
-		at, n := tab.home(tab.hash(key))
-		if tab.find(tab.hash(key), key) == at*slotsPerGroup+n {
+		if hash := tab.hash(key); tab.find(hash, key) == tab.home(hash) {
 			there++
 		}
 	}
