@@ -1,12 +1,12 @@
 package httplimit
 
 import (
-	"bytes"
 	"encoding/json"
 	"fmt"
 	"net/http"
 	"strconv"
 	"strings"
+	"sync"
 
 	"github.com/aa014e13/tokenbucket"
 )
@@ -42,15 +42,18 @@ var (
 // form is a problem in JSON, encoded once, around a blank for its detail.
 type form struct {
 	status        int
-	before, after []byte
+	before, after string
 }
 
 func newForm(p problem) form {
 	encoded, _ := json.Marshal(p) // strings and a number are never refused
 	const blank = `"detail":"`    // in a string there would be no quotes but escaped ones
 	before, after, _ := strings.Cut(string(encoded), blank)
-	return form{p.Status, []byte(before + blank), []byte(after)}
+	return form{p.Status, before + blank, after}
 }
+
+// bodies are buffers for reuse: a writer does not keep what it is given (io.Writer).
+var bodies = sync.Pool{New: func() any { return new([]byte) }}
 
 // answer sends the problem with a detail, which has nothing in it that JSON escapes.
 func (p *form) answer(w http.ResponseWriter, f *fields, detail []byte) {
@@ -58,7 +61,10 @@ func (p *form) answer(w http.ResponseWriter, f *fields, detail []byte) {
 	f.set(contentType, "application/problem+json")
 	f.set(cacheControl, "no-store")
 	w.WriteHeader(p.status)
-	_, _ = w.Write(bytes.Join([][]byte{p.before, detail, p.after}, nil)) // a client that is gone needs no answer
+	body := bodies.Get().(*[]byte)
+	*body = append(append(append((*body)[:0], p.before...), detail...), p.after...)
+	_, _ = w.Write(*body) // a client that is gone needs no answer
+	bodies.Put(body)
 }
 
 func (m *middleware) answerUndecided(w http.ResponseWriter, f *fields) {

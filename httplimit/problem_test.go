@@ -8,9 +8,12 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
+	"strings"
+	"sync"
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/aa014e13/tokenbucket"
@@ -122,4 +125,23 @@ func TestWhoWritesIntoARefusalsFieldsChangesNoOther(t *testing.T) {
 			"Cache-Control": {"no-store or so", "more"}, "Content-Type": {"application/problem+json or so", "more"},
 		}, w.Header())
 	}
+}
+
+func TestRefusalsAtOnceAreEachWhole(t *testing.T) {
+	d := tokenbucket.Decision{Wait: 2 * sec, Limit: tenHalf[0]}
+	handler := newMiddleware(t, fixed(d), httplimit.WithCost(func(r *http.Request) float64 { return float64(len(r.URL.Path)) }))(http.NotFoundHandler())
+	var group sync.WaitGroup
+	for i := range 4 {
+		r := httptest.NewRequest("GET", "/"+strings.Repeat("a", 10*i), nil)
+		want, err := json.Marshal(quotaExceeded(float64(len(r.URL.Path)), d, "default"))
+		require.NoError(t, err)
+		group.Go(func() {
+			for range 200 {
+				w := httptest.NewRecorder()
+				handler.ServeHTTP(w, r)
+				assert.Equal(t, string(want), w.Body.String())
+			}
+		})
+	}
+	group.Wait()
 }
