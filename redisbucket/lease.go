@@ -41,8 +41,10 @@ type outcome struct {
 	at      time.Duration // by the local clock
 }
 
-// decide decides without the server, if it can.
+// decide decides without the server, if it can. The clock may have been read before the
+// latest answer was here.
 func (l *lease) decide(limits tokenbucket.Limits, now time.Duration, cost float64) (o outcome, ok bool) {
+	now = max(now, l.seen.arrived)
 	switch {
 	case l.hasExpired(now): // the timer is late
 		return o, false

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -507,6 +508,23 @@ func TestThoseWhoComeTogetherShareARoundTrip(t *testing.T) {
 		for _, at := range left {
 			require.Equal(t, 50*ms, at)
 		}
+	}, redisbucket.WithLease(10, maxAge))
+}
+
+// Whoever asks the server, on behalf of all, waits for the answer itself: if the answer
+// is fast, handing over to another goroutine would double the time.
+func TestWhoComesFirstAsksTheServerItself(t *testing.T) {
+	withFrail(t, func(f *frail) {
+		f.connect()
+		f.Silence(true)
+		before := runtime.NumGoroutine()
+		var group sync.WaitGroup
+		for range 5 {
+			group.Go(func() { f.requireUnavailable(f.take(background)) })
+		}
+		synctest.Wait()
+		require.Equal(t, before+5, runtime.NumGoroutine())
+		group.Wait()
 	}, redisbucket.WithLease(10, maxAge))
 }
 

@@ -5,8 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"runtime"
-	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -24,8 +22,12 @@ const MaxLeases = 1024
 //   - Tokens are taken on the server before they are spent here.
 //   - What the server told bounds what it has, as long as nothing is given back: what
 //     it would refuse by that is refused here.
-//   - For each key one exchange with the server is under way at most. Who comes
-//     meanwhile waits for it, and is served in order of arrival.
+//   - For each key one exchange with the server is under way at most, on behalf of
+//     all who wait. Who comes meanwhile waits for it, and is served in order of arrival.
+//
+// It is tempting to ask before a lease is used up. But it holds no more than its size,
+// so that asks for the missing part only, and the more callers there are the less it
+// brings: whole leases, with what all who wait need besides, take half the exchanges.
 //
 // All times are counted from an origin by the local monotonic clock. One timer ends
 // all leases, and is set only while there are any.
@@ -37,6 +39,8 @@ type leases struct {
 	maxAge time.Duration
 	origin time.Time
 
+	callers sync.Pool // of *caller, who are served and gone
+
 	mu       sync.Mutex
 	byKey    map[string]*lease
 	idle     list.List // of *lease, nothing under way; the latest used first
@@ -46,17 +50,6 @@ type leases struct {
 	closed   bool
 	lost     error          // why a lease was not given back, once closed
 	underWay sync.WaitGroup // exchanges with the server
-}
-
-// caller waits for an outcome.
-type caller struct {
-	ctx     context.Context
-	cost    float64
-	done    chan struct{} // closed once it is settled
-	settled bool
-	gone    bool // it does not wait any more
-	outcome outcome
-	err     error
 }
 
 // errNotLeased says that the server is to decide.
@@ -93,6 +86,7 @@ func (t *leases) take(ctx context.Context, key string, cost float64) (outcome, e
 	if err := ctx.Err(); err != nil {
 		return outcome{}, err
 	}
+	now := t.now() // that takes as long as all else, and nobody is locked out for it
 	t.mu.Lock()
 	l := t.findLocked(key)
 	if l == nil {
@@ -100,18 +94,19 @@ func (t *leases) take(ctx context.Context, key string, cost float64) (outcome, e
 		return outcome{}, errNotLeased
 	}
 	if l.place != nil {
-		if o, ok := l.decide(t.limits, t.now(), cost); ok {
+		if o, ok := l.decide(t.limits, now, cost); ok {
 			t.idle.MoveToFront(l.place)
 			t.mu.Unlock()
 			return o, nil
 		}
 	}
-	c := &caller{ctx: ctx, cost: cost, done: make(chan struct{})}
+	c := t.newCaller(ctx, cost)
 	l.waiting = append(l.waiting, c)
-	if l.place != nil {
-		t.askLocked(l)
-	}
+	leads := l.place != nil && t.beginLocked(l)
 	t.mu.Unlock()
+	if leads {
+		t.lead(ctx, l)
+	}
 	return t.await(ctx, l, c)
 }
 
@@ -135,161 +130,6 @@ func (t *leases) findLocked(key string) *lease {
 	l.place = t.idle.PushFront(l)
 	t.byKey[l.key] = l
 	return l
-}
-
-// await waits until a caller is settled or loses patience.
-func (t *leases) await(ctx context.Context, l *lease, c *caller) (outcome, error) {
-	bounded := t.server.deadlines.after(ctx)
-	select {
-	case <-c.done:
-		return c.outcome, c.err
-	case <-bounded.Done():
-	case <-ctx.Done():
-	}
-	if !t.leave(c) {
-		return c.outcome, c.err
-	}
-	r := request{key: t.prefix + l.key, cost: c.cost}
-	name := t.server.nameFor(r.key)
-	if err := ctx.Err(); err != nil {
-		return outcome{}, gaveUp(r, name, err)
-	}
-	return outcome{}, explain(r, name, errNoAnswer{t.server.deadlines.timeout})
-}
-
-// leave lets a caller go, unless it is settled already.
-func (t *leases) leave(c *caller) bool {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	c.gone = !c.settled
-	return c.gone
-}
-
-func (t *leases) settleLocked(c *caller, o outcome, err error) {
-	if c.gone {
-		return
-	}
-	c.outcome, c.err, c.settled = o, err, true
-	t.served = append(t.served, c)
-}
-
-// unlock unlocks, and then wakes those who have been served.
-func (t *leases) unlock() {
-	served := t.served
-	t.served = nil
-	t.mu.Unlock()
-	for _, c := range served {
-		close(c.done)
-	}
-}
-
-// askLocked asks the server for what the first who waits is short of, and for as much
-// more as the lease holds. Tokens that have expired go back before.
-func (t *leases) askLocked(l *lease) {
-	if l.hasExpired(t.now()) {
-		t.giveBackLocked(l)
-		return
-	}
-	ctx := context.WithoutCancel(l.waiting[0].ctx)
-	t.leaveIdleLocked(l)
-	t.underWay.Go(func() {
-		runtime.Gosched() // others may come at the same time
-		r, asked := t.newRequest(l)
-		a, err := t.server.ask(ctx, r)
-		t.mu.Lock()
-		defer t.unlock()
-		if err == nil {
-			err = t.heedLocked(l, r, a, asked)
-		}
-		t.serveLocked(l, err)
-	})
-}
-
-// newRequest returns what is to be taken for those who wait, and besides up to a whole
-// lease.
-func (t *leases) newRequest(l *lease) (r request, now time.Duration) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	first, others := l.waiting[0], 0.0
-	for _, c := range l.waiting[1:] {
-		if !c.gone {
-			others += c.cost
-		}
-	}
-	return request{key: t.prefix + l.key, cost: first.cost - l.tokens, further: t.size - first.cost + others}, t.now()
-}
-
-// heedLocked notes what the server answered, and settles the first who waits by it.
-func (t *leases) heedLocked(l *lease, r request, a answer, asked time.Duration) error {
-	now, states, err := a.states(t.limits, r)
-	if err != nil {
-		return err
-	}
-	l.seen, l.stands = ledger{states, now, asked, t.now()}, !l.refunding
-	if c := l.next(); a.admitted() {
-		l.gain(t.limits, r.cost+a.further(), t.maxAge)
-		t.grantLocked(l, c)
-	} else {
-		t.refuseLocked(l, c)
-	}
-	return nil
-}
-
-// grantLocked settles a caller by what the server gave, unless it has left: then the
-// tokens are there for the others.
-func (t *leases) grantLocked(l *lease, c *caller) {
-	if !c.gone {
-		t.settleLocked(c, l.grant(l.seen.arrived, c.cost), nil)
-	}
-}
-
-// refuseLocked settles a caller whom the server refused.
-func (t *leases) refuseLocked(l *lease, c *caller) {
-	wait, _ := t.limits.TryAcquire(slices.Clone(l.seen.states), l.seen.now, c.cost-l.tokens)
-	t.settleLocked(c, l.refuseFor(l.seen.arrived, wait), nil)
-}
-
-// next removes the first who waits, and returns it.
-func (l *lease) next() *caller {
-	c := l.waiting[0]
-	l.waiting = l.waiting[1:]
-	return c
-}
-
-// serveLocked serves those who have waited for an exchange that is over, in order of
-// arrival, until one of them needs another exchange.
-func (t *leases) serveLocked(l *lease, err error) {
-	l.refunding = false
-	for len(l.waiting) > 0 {
-		if c := l.waiting[0]; !c.gone && !t.serveOneLocked(l, c, err) {
-			t.askLocked(l)
-			return
-		}
-		l.waiting = l.waiting[1:]
-	}
-	l.waiting = nil
-	l.place = t.idle.PushFront(l)
-	if t.closed || l.tokens > t.size || (l.tokens == 0 && !l.stands) {
-		t.endLocked(l)
-		return
-	}
-	t.setSweeperLocked(l.ends())
-}
-
-// serveOneLocked settles a caller, unless the server has to be asked for it.
-func (t *leases) serveOneLocked(l *lease, c *caller, err error) bool {
-	o, ok := l.decide(t.limits, t.now(), c.cost)
-	switch {
-	case ok:
-		err = nil
-	case err != nil:
-	case t.closed:
-		err = errNotLeased
-	default:
-		return false
-	}
-	t.settleLocked(c, o, err)
-	return true
 }
 
 // endLocked ends the lease of a key that has nothing under way.

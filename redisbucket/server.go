@@ -327,6 +327,11 @@ type bounded struct {
 func (b bounded) Value(key any) any { return b.values.Value(key) }
 
 func (d *deadlines) after(ctx context.Context) context.Context {
+	return bounded{d.next(), ctx}
+}
+
+// next returns the context that calls share which begin now.
+func (d *deadlines) next() context.Context {
 	now := time.Now()
 	latest := d.latest.Load()
 	if latest == nil || !now.Before(latest.until) {
@@ -334,5 +339,5 @@ func (d *deadlines) after(ctx context.Context) context.Context {
 		latest = &deadline{end, cancel, now.Add(d.timeout / 16)}
 		d.latest.Store(latest)
 	}
-	return bounded{latest, ctx}
+	return latest
 }
