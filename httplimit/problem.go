@@ -52,7 +52,7 @@ func newForm(p problem) form {
 	return form{p.Status, before + blank, after}
 }
 
-// bodies are buffers for reuse: a writer does not keep what it is given (io.Writer).
+// bodies are buffers for reuse: a writer does not keep what it has written (io.Writer).
 var bodies = sync.Pool{New: func() any { return new([]byte) }}
 
 // answer sends the problem with a detail, which has nothing in it that JSON escapes.
@@ -63,8 +63,11 @@ func (p *form) answer(w http.ResponseWriter, f *fields, detail []byte) {
 	w.WriteHeader(p.status)
 	body := bodies.Get().(*[]byte)
 	*body = append(append(append((*body)[:0], p.before...), detail...), p.after...)
-	_, _ = w.Write(*body) // a client that is gone needs no answer
-	bodies.Put(body)
+	// A client that is gone needs no answer. But net/http's HTTP/2 returns from Write when
+	// the stream is reset, even if what it was given is just being sent.
+	if _, err := w.Write(*body); err == nil {
+		bodies.Put(body)
+	}
 }
 
 func (m *middleware) answerUndecided(w http.ResponseWriter, f *fields) {

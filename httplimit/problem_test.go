@@ -2,6 +2,7 @@ package httplimit_test
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"math"
@@ -144,4 +145,29 @@ func TestRefusalsAtOnceAreEachWhole(t *testing.T) {
 		})
 	}
 	group.Wait()
+}
+
+// failingWriter fails, and goes on using what it was given: so does HTTP/2 when a stream is reset.
+type failingWriter struct {
+	*httptest.ResponseRecorder
+	given []byte
+}
+
+func (w *failingWriter) Write(b []byte) (int, error) {
+	w.given = b
+	return 0, errors.New("stream reset")
+}
+
+func TestBodyThatCouldNotBeWrittenIsNotReused(t *testing.T) {
+	cost := 0.0
+	handler := newMiddleware(t, fixed{Wait: sec}, httplimit.WithCost(func(*http.Request) float64 { return cost }))(http.NotFoundHandler())
+	var writers []*failingWriter
+	for ; cost < 100; cost++ {
+		w := &failingWriter{ResponseRecorder: httptest.NewRecorder()}
+		handler.ServeHTTP(w, httptest.NewRequest("GET", "/", nil))
+		writers = append(writers, w)
+	}
+	for i, w := range writers {
+		require.Contains(t, string(w.given), fmt.Sprintf("costs %d tokens", i))
+	}
 }
