@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/aa014e13/tokenbucket"
@@ -13,7 +14,8 @@ import (
 // Limiter decides about requests. It must be safe for concurrent use.
 //
 // If it has a method Limits() []tokenbucket.Limit, as all in this module do, the
-// policy header lists them and prices are checked against them at start-up.
+// policy header lists them and prices are checked against them at start-up. Limits
+// may change, how many there are should not.
 type Limiter interface {
 	// Take takes the cost, in tokens, from what the key has, or refuses and takes
 	// nothing. An error means that it could not decide.
@@ -128,12 +130,12 @@ func (b both) take(ctx context.Context, key string, cost float64) (outcome, erro
 	return tighter, nil
 }
 
-// wholeTokens returns a cost rounded down.
-func wholeTokens(cost float64) int64 {
-	if !(cost > 0) {
+// wholeTokens returns tokens rounded down, from 0 to maxInteger.
+func wholeTokens(tokens float64) int64 {
+	if !(tokens > 0) {
 		return 0
 	}
-	return int64(min(cost, maxInteger))
+	return int64(min(tokens, maxInteger))
 }
 
 func takeFrom(ctx context.Context, l Limiter, key string, cost float64) (o outcome, err error) {
@@ -162,7 +164,7 @@ func isTighter(a, b outcome, cost float64) bool {
 
 // Limits returns the limits of both, in order.
 func (b both) Limits() []tokenbucket.Limit {
-	return append(limitsOf(b.first), limitsOf(b.second)...)
+	return slices.Concat(limitsOf(b.first), limitsOf(b.second)) // not appended: what they return may be what they keep
 }
 
 // refillTime returns how long it takes to get from one level to another, in tokens.

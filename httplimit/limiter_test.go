@@ -312,6 +312,15 @@ func TestDecisionOfALimitThatIsNotAmongTheLimits(t *testing.T) {
 	}
 }
 
+// Limiters of somebody else's may return what they keep, with room behind it.
+func TestLimitsOfAnotherAreNotWrittenOver(t *testing.T) {
+	kept := []tokenbucket.Limit{tenHalf[0], {Capacity: 77, RefillPerSec: 1}}
+	everyone := httplimit.Shared(tokenbucket.MustNew(tokenbucket.Limit{Capacity: 9, RefillPerSec: 1}))
+	g := newGatewayOf(t, httplimit.Both(told{fixed{OK: true, Tokens: 3, Limit: tenHalf[0]}, kept[:1]}, everyone))
+	require.Equal(t, `"default";q=10;w=20, "default-2";q=9;w=9`, g.get("/").Header.Get("RateLimit-Policy"))
+	require.Equal(t, 77.0, kept[1].Capacity)
+}
+
 // indulgent admits whatever it is asked for.
 type indulgent struct{ mute }
 
