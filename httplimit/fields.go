@@ -198,6 +198,9 @@ func (a *asked) policies(binding tokenbucket.Limit) *policies {
 		limits = []tokenbucket.Limit{binding}
 	}
 	if !slices.Contains(limits, binding) { // they changed since the decision, or are not all told
+		if last != nil && slices.Contains(last.limits, binding) {
+			return last
+		}
 		return a.newPolicies([]tokenbucket.Limit{binding})
 	}
 	if last == nil || !slices.Equal(last.limits, limits) {
@@ -212,10 +215,10 @@ func (a *asked) newPolicies(limits []tokenbucket.Limit) *policies {
 	if len(labels) < len(limits) {
 		labels = newLabels(a.names, len(limits))
 	}
-	p := &policies{limits: limits, each: make([]policy, len(limits))}
+	p := &policies{limits: slices.Clone(limits), each: make([]policy, len(limits))} // a limiter may write over its own
 	items := make([]string, len(limits))
 	for i, l := range limits {
-		capacity := string(appendInteger(nil, int64(l.Capacity)))
+		capacity := strconv.FormatInt(wholeTokens(l.Capacity), 10)
 		p.each[i] = policy{labels[i], capacity}
 		p.oneToken = max(p.oneToken, refillSeconds(l, min(1, l.Capacity)))
 		items[i] = fmt.Sprintf("%s;q=%s;w=%d", labels[i].quoted, capacity, refillSeconds(l, l.Capacity))

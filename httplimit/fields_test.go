@@ -252,6 +252,42 @@ func TestPolicyFollowsALimitThatDoesNotBind(t *testing.T) {
 	require.Equal(t, `"default";q=30;w=60, "default-2";q=2000;w=2000`, answer.Header.Get("RateLimit-Policy"))
 }
 
+// A limiter of somebody else's may return what it keeps, and write that over.
+func TestPolicyFollowsLimitsWrittenOver(t *testing.T) {
+	limiter := &telling{fixed{OK: true, Tokens: 3, Limit: tenHalf[0]}, []tokenbucket.Limit{tenHalf[0]}}
+	g := newGatewayOf(t, limiter)
+	require.Equal(t, `"default";q=10;w=20`, g.get("/").Header.Get("RateLimit-Policy"))
+	limiter.limits[0] = tokenbucket.Limit{Capacity: 7, RefillPerSec: 1}
+	limiter.fixed.Limit = limiter.limits[0]
+	require.Equal(t, `"default";q=7;w=7`, g.get("/").Header.Get("RateLimit-Policy"))
+}
+
+func TestDecisionByALimitThatHasJustChanged(t *testing.T) {
+	client, everyone := tenHalf[0], tokenbucket.Limit{Capacity: 5, RefillPerSec: 1}
+	d := tokenbucket.Decision{Wait: 1, Limit: everyone}
+	limiter := &telling{fixed(d), []tokenbucket.Limit{client, everyone}}
+	g := newGatewayOf(t, limiter, httplimit.WithPolicyNames("client", "everyone"))
+	g.get("/")
+	limiter.limits = []tokenbucket.Limit{client, {Capacity: 6, RefillPerSec: 1}} // after this decision
+	refused := g.get("/")
+	require.Equal(t, `"everyone";r=0;t=1`, refused.Header.Get("RateLimit"))
+	require.Equal(t, `"client";q=10;w=20, "everyone";q=5;w=5`, refused.Header.Get("RateLimit-Policy"))
+	requireBody(t, quotaExceeded(1, d, "everyone"), refused.Body)
+}
+
+// Even a limiter that has no limit for some tells what a List may have.
+func TestLimitsThatAreNoneAreStructured(t *testing.T) {
+	odd := []float64{math.NaN(), math.Inf(1), math.Inf(-1), -1, 0, math.MaxFloat64}
+	for _, capacity := range odd {
+		for _, refill := range odd {
+			limits := []tokenbucket.Limit{tenHalf[0], {Capacity: capacity, RefillPerSec: refill}}
+			answer := newGatewayOf(t, told{fixed{OK: true, Limit: tenHalf[0]}, limits}).get("/")
+			require.Len(t, parseItems(t, answer.Header.Get("RateLimit-Policy")), 2)
+			require.Equal(t, `"default";r=0;t=2`, answer.Header.Get("RateLimit"))
+		}
+	}
+}
+
 func TestLimitsThatChangeUnderRequests(t *testing.T) {
 	limit, other := tokenbucket.Limit{Capacity: 1e6, RefillPerSec: 1e6}, tokenbucket.Limit{Capacity: 2e6, RefillPerSec: 1e6}
 	second := tokenbucket.Limit{Capacity: 3e6, RefillPerSec: 1}
