@@ -1,12 +1,16 @@
 package redisbucket
 
-import "context"
+import (
+	"context"
+	"time"
+)
 
 // caller waits for an outcome.
 type caller struct {
 	ctx     context.Context
 	cost    float64
-	done    chan struct{} // has room for one, which is sent once it is settled
+	late    time.Duration // when it has waited for as long as the timeout says
+	done    chan struct{} // has room for one, which is sent once it is settled or late
 	settled bool
 	gone    bool // it does not wait any more
 	outcome outcome
@@ -14,34 +18,39 @@ type caller struct {
 }
 
 // newCaller returns one that has been here before, if there is any.
-func (t *leases) newCaller(ctx context.Context, cost float64) *caller {
+func (t *leases) newCaller(ctx context.Context, now time.Duration, cost float64) *caller {
 	c, _ := t.callers.Get().(*caller)
 	if c == nil {
 		c = &caller{done: make(chan struct{}, 1)}
 	}
-	c.ctx, c.cost = ctx, cost
+	c.ctx, c.late, c.cost = ctx, now+t.server.deadlines.timeout, cost
 	return c
 }
 
 // await waits until a caller is settled or loses patience.
 func (t *leases) await(ctx context.Context, l *lease, c *caller) (outcome, error) {
-	late := t.server.deadlines.next()
 	select {
 	case <-c.done:
-		return t.dismiss(c)
-	case <-late.Done():
 	case <-ctx.Done():
-	}
-	if !t.leave(c) {
+		if t.leave(c) {
+			return outcome{}, t.explainLeft(l, c, ctx.Err())
+		}
 		<-c.done
-		return t.dismiss(c)
 	}
+	if c.gone {
+		return outcome{}, t.explainLeft(l, c, nil)
+	}
+	return t.dismiss(c)
+}
+
+// explainLeft tells why a caller left, for its context's error or since it was late.
+func (t *leases) explainLeft(l *lease, c *caller, cause error) error {
 	r := request{key: t.prefix + l.key, cost: c.cost}
 	name := t.server.nameFor(r.key)
-	if err := ctx.Err(); err != nil {
-		return outcome{}, gaveUp(r, name, err)
+	if cause != nil {
+		return gaveUp(r, name, cause)
 	}
-	return outcome{}, explain(r, name, errNoAnswer{t.server.deadlines.timeout})
+	return explain(r, name, errNoAnswer{t.server.deadlines.timeout})
 }
 
 // dismiss returns what a caller has waited for, and keeps it for whoever comes next:
@@ -53,12 +62,43 @@ func (t *leases) dismiss(c *caller) (outcome, error) {
 	return o, err
 }
 
-// leave lets a caller go, unless it is settled already.
+// leave lets a caller go, unless it is settled or late already.
 func (t *leases) leave(c *caller) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	c.gone = !c.settled
-	return c.gone
+	if c.settled || c.gone {
+		return false
+	}
+	c.gone = true
+	return true
+}
+
+// watchLocked lets those go in time who wait for a further exchange. The one that a
+// caller meets when it comes ends in time by itself, so that most need no timer.
+func (t *leases) watchLocked(l *lease, c *caller) {
+	if left := c.late - t.now(); l.watch == nil {
+		l.watch = time.AfterFunc(left, func() { t.dropLate(l) })
+	} else {
+		l.watch.Reset(left)
+	}
+}
+
+// dropLate lets those go who are late.
+func (t *leases) dropLate(l *lease) {
+	t.mu.Lock()
+	defer t.unlock()
+	now := t.now()
+	for _, c := range l.waiting {
+		switch {
+		case c.gone:
+		case c.late > now:
+			t.watchLocked(l, c)
+			return
+		default:
+			c.gone = true
+			t.served = append(t.served, c)
+		}
+	}
 }
 
 func (t *leases) settleLocked(c *caller, o outcome, err error) {
@@ -69,8 +109,8 @@ func (t *leases) settleLocked(c *caller, o outcome, err error) {
 	t.served = append(t.served, c)
 }
 
-// unlock unlocks, and then wakes those who have been served: while it is locked they
-// would only wait again.
+// unlock unlocks, and then wakes those whose wait is over: before, they would only wait
+// for the lock.
 func (t *leases) unlock() {
 	served := t.served
 	t.served = nil

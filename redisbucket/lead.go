@@ -111,12 +111,13 @@ func (l *lease) next() *caller {
 // arrival, until one of them needs another exchange.
 func (t *leases) serveLocked(l *lease, err error) {
 	l.refunding = false
-	n := 0
-	for n < len(l.waiting) && t.serveOneLocked(l, l.waiting[n], err) {
+	n, now := 0, t.now()
+	for n < len(l.waiting) && t.serveOneLocked(l, l.waiting[n], now, err) {
 		n++
 	}
 	l.waiting = slices.Delete(l.waiting, 0, n)
 	if len(l.waiting) > 0 {
+		t.watchLocked(l, l.waiting[0])
 		if t.beginLocked(l) {
 			go t.exchange(l)
 		}
@@ -131,11 +132,11 @@ func (t *leases) serveLocked(l *lease, err error) {
 }
 
 // serveOneLocked settles a caller, unless the server has to be asked for it.
-func (t *leases) serveOneLocked(l *lease, c *caller, err error) bool {
+func (t *leases) serveOneLocked(l *lease, c *caller, now time.Duration, err error) bool {
 	if c.gone {
 		return true
 	}
-	o, ok := l.decide(t.limits, t.now(), c.cost)
+	o, ok := l.decide(t.limits, now, c.cost)
 	switch {
 	case ok:
 		err = nil

@@ -22,6 +22,7 @@ type lease struct {
 
 	place     *list.Element // among the idle; nil while an exchange is under way
 	waiting   []*caller     // for its end, in order of arrival
+	watch     *time.Timer   // lets those go who are late; nil if nobody ever waited for long
 	refunding bool          // tokens were given back meanwhile: its answer does not stand
 }
 

@@ -648,6 +648,30 @@ func TestLeasedCallsEndInTime(t *testing.T) {
 	}
 }
 
+// Who needs a second exchange does not wait for as long as two may take.
+func TestLeasedCallsEndInTimeInASecondExchange(t *testing.T) {
+	withFrail(t, func(f *frail) {
+		f.connect()
+		f.Delay(300 * ms)
+		var group sync.WaitGroup
+		group.Go(func() { require.NoError(t, f.take(background)) })
+		for _, patience := range []time.Duration{400 * ms, sec, sec} {
+			f.to(f.now() + 20*ms)
+			group.Go(func() {
+				ctx, cancel := context.WithTimeout(background, patience)
+				defer cancel()
+				begin := f.now()
+				require.Error(t, f.take(ctx))
+				require.Equal(t, min(patience, 500*ms), f.now()-begin)
+			})
+		}
+		f.to(200 * ms)
+		f.Delay(5 * sec)
+		group.Wait()
+		f.to(10 * sec)
+	}, redisbucket.WithLease(1, sec))
+}
+
 func TestLeaseOutlastsAnOutage(t *testing.T) {
 	withFrail(t, func(f *frail) {
 		require.NoError(t, f.take(background))

@@ -30,7 +30,8 @@ const MaxLeases = 1024
 // brings: whole leases, with what all who wait need besides, take half the exchanges.
 //
 // All times are counted from an origin by the local monotonic clock. One timer ends
-// all leases, and is set only while there are any.
+// all leases, and is set only while there are any. Who waits needs none, unless one
+// exchange was not enough.
 type leases struct {
 	server *server
 	limits tokenbucket.Limits
@@ -100,7 +101,7 @@ func (t *leases) take(ctx context.Context, key string, cost float64) (outcome, e
 			return o, nil
 		}
 	}
-	c := t.newCaller(ctx, cost)
+	c := t.newCaller(ctx, now, cost)
 	l.waiting = append(l.waiting, c)
 	leads := l.place != nil && t.beginLocked(l)
 	t.mu.Unlock()

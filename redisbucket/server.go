@@ -327,11 +327,6 @@ type bounded struct {
 func (b bounded) Value(key any) any { return b.values.Value(key) }
 
 func (d *deadlines) after(ctx context.Context) context.Context {
-	return bounded{d.next(), ctx}
-}
-
-// next returns the context that calls share which begin now.
-func (d *deadlines) next() context.Context {
 	now := time.Now()
 	latest := d.latest.Load()
 	if latest == nil || !now.Before(latest.until) {
@@ -339,5 +334,5 @@ func (d *deadlines) next() context.Context {
 		latest = &deadline{end, cancel, now.Add(d.timeout / 16)}
 		d.latest.Store(latest)
 	}
-	return latest
+	return bounded{latest, ctx}
 }
