@@ -872,11 +872,11 @@ func (b *Bucket) SetLimits(limits ...Limit) error {
 	if err := Limits(limits).Validate(); err != nil {
 		return err
 	}
+	if len(limits) != len(b.states) {
+		return fmt.Errorf("%w: %d limits for a bucket of %d: pass one for each, in the order of Limits", ErrInvalidLimit, len(limits), len(b.states))
+	}
 	now := b.lock()
 	defer b.mu.Unlock()
-	if len(limits) != len(b.limits) {
-		return fmt.Errorf("%w: %d limits for a bucket of %d: pass one for each, in the order of Limits", ErrInvalidLimit, len(limits), len(b.limits))
-	}
 	at := max(b.advanceLocked(now), b.opens)
 	for i, l := range limits {
 		if l == b.limits[i] {

@@ -2983,6 +2983,22 @@ func TestDecisionsWithoutTheLockAnchorFarLedgersAnew(t *testing.T) {
 	})
 }
 
+// Else the readings of the clock by which they were made would be forgotten.
+func TestWrongNumberOfLimitsLeavesDecisionsWithoutTheLock(t *testing.T) {
+	bucket := newBucket(t, nil, Limit{1 << 40, 1})
+	allocs := func(decisions int) float64 {
+		return testing.AllocsPerRun(5, func() {
+			for range 100 {
+				require.ErrorIs(t, bucket.SetLimits(), tokenbucket.ErrInvalidLimit)
+				for range decisions {
+					bucket.TryAcquire(1)
+				}
+			}
+		})
+	}
+	require.InDelta(t, allocs(0), allocs(20), 50, "less than one each time")
+}
+
 func TestDecisionsWithoutTheLockNeedAClockThatNeverStepsBack(t *testing.T) {
 	mock := new(waittest.Clock)
 	bucket := newBucket(t, mock, Limit{100, 1})
