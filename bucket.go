@@ -990,10 +990,10 @@ func (e *epoch) take(t *timeline.Timeline, cost float64) (a answer, ok bool) {
 	for spent := before; spent != epochOver; spent = e.spent.Load() {
 		wait, lasts := e.wait(spent, now, cost)
 		switch {
-		case !lasts:
-			return a, false
 		case wait > 0:
 			return answer{spent, now, wait}, e.spent.Load() == before
+		case !lasts:
+			return a, false
 		case e.spent.CompareAndSwap(spent, spent+whole):
 			return answer{spent + whole, now, 0}, true
 		}
@@ -1001,19 +1001,21 @@ func (e *epoch) take(t *timeline.Timeline, cost float64) (a answer, ok bool) {
 	return a, false
 }
 
-// wait is Limits.wait while no state has to be anchored anew.
+// wait is Limits.wait after so many tokens. If it is 0, lasts is whether an admission
+// only adds to them: no state is to be anchored anew, and none has rounded, since the
+// next cost rounds what was left by then.
 func (e *epoch) wait(spent int64, now time.Duration, cost float64) (longest time.Duration, lasts bool) {
+	lasts = true
 	for i := range e.limits {
 		l, s := &e.limits[i], e.states[i].after(spent)
-		if l.IsFull(s, now) || l.isFar(s, now) {
-			return 0, false
-		}
 		elapsed, need := s.elapsed(now), l.need(s, cost-l.slack(s))
 		if l.gain(elapsed) < need {
 			longest = max(longest, l.search(elapsed, need))
+		} else if l.IsFull(s, now) || l.isFar(s, now) || s.Balance+float64(spent) != e.states[i].Balance {
+			lasts = false
 		}
 	}
-	return longest, true
+	return longest, lasts
 }
 
 // appendStates appends what the states are after so many tokens.

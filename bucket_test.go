@@ -2983,6 +2983,46 @@ func TestDecisionsWithoutTheLockAnchorFarLedgersAnew(t *testing.T) {
 	})
 }
 
+// Nor does it matter to what rounds when somebody looks, which takes the lock.
+func TestDecisionsWithoutTheLockRoundOneByOne(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		random := rand.New(rand.NewPCG(37, 38))
+		for range 500 {
+			limit := Limit{1 + math.Exp2(40*random.Float64()), math.Exp2(30 * random.Float64())}
+			limits := Limits{limit, {1.5 * limit.Capacity, limit.RefillPerSec}}[:1+random.IntN(2)]
+			s := steadily{newBucket(t, nil, limits...), time.Now(), limits, make([]State, len(limits))}
+			limits.Fill(s.states, 0)
+			for range 200 {
+				s.pass(random.Float64() / 3)
+				s.decide(t, random, math.Ceil(random.Float64()*limit.Capacity/2))
+			}
+			_, states := s.bucket.State()
+			require.Equal(t, s.states, states)
+		}
+	})
+}
+
+func TestRefusalsNeedNoLockWhateverIsToBeAnchoredAnew(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		refusals := func(bucket *tokenbucket.Bucket) func() {
+			return func() {
+				for range 100 {
+					_, ok := bucket.TryAcquire(1)
+					require.False(t, ok)
+				}
+			}
+		}
+		deep := newBucket(t, nil, Limit{1, 1e-3})
+		require.NoError(t, deep.Charge(5000))
+		require.Equal(t, 0.0, testing.AllocsPerRun(20, refusals(deep)))
+
+		oneIsFull := newBucket(t, nil, Limit{1, 1e-3}, Limit{10, 10})
+		require.True(t, oneIsFull.Take(1).OK)
+		time.Sleep(sec)
+		require.Equal(t, 0.0, testing.AllocsPerRun(20, refusals(oneIsFull)))
+	})
+}
+
 // Else the readings of the clock by which they were made would be forgotten.
 func TestWrongNumberOfLimitsLeavesDecisionsWithoutTheLock(t *testing.T) {
 	bucket := newBucket(t, nil, Limit{1 << 40, 1})
