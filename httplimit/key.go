@@ -33,12 +33,15 @@ func (a *addresses) key(r *http.Request) string {
 // what is there, and need not be parsed.
 func ipv4Host(hostPort string) (string, bool) {
 	colon := strings.LastIndexByte(hostPort, ':')
-	for _, c := range []byte(hostPort[:max(0, colon)]) {
+	if colon < 0 {
+		return "", false
+	}
+	for _, c := range []byte(hostPort[:colon]) {
 		if c != '.' && (c < '0' || c > '9') {
 			return "", false
 		}
 	}
-	return hostPort[:max(0, colon)], colon >= 0
+	return hostPort[:colon], true
 }
 
 // unparsed returns the key of a peer that is not an address, such as one on a Unix
