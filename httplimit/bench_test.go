@@ -137,3 +137,15 @@ func TestAllocations(t *testing.T) {
 		require.LessOrEqual(t, allocations["httplimit"]-allocations["fields"], most, "admitted: %v", admitted)
 	}
 }
+
+func TestWhatTellsNothingAllocatesNothing(t *testing.T) {
+	next := http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})
+	w, r := &reusedWriter{http.Header{}}, httptest.NewRequest("GET", "/", nil)
+	for name, handler := range map[string]http.Handler{
+		"fields turned off": newMiddleware(t, httplimit.Shared(tokenbucket.MustNew(tenHalf[0])), costing(1e-6), httplimit.WithoutXRateLimit(), httplimit.WithoutRateLimit())(next),
+		"an untold limit":   newMiddleware(t, &telling{fixed: fixed{OK: true}})(next),
+	} {
+		require.Zero(t, testing.AllocsPerRun(100, func() { handler.ServeHTTP(w, r) }), name)
+		require.Empty(t, w.header, name)
+	}
+}

@@ -38,11 +38,15 @@ type fields struct {
 }
 
 // newFields has room for all that are set at most.
-func newFields(h http.Header, refused bool) fields {
-	if refused {
+func newFields(h http.Header, told, refused bool) fields {
+	switch {
+	case refused:
 		return fields{h, make([]string, 0, 8)}
+	case told:
+		return fields{h, make([]string, 0, 5)}
+	default:
+		return fields{header: h}
 	}
-	return fields{h, make([]string, 0, 5)}
 }
 
 // set sets a field to a full slice: who appends to that does not write over the next.

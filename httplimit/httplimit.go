@@ -100,8 +100,9 @@ func (m *middleware) admit(w http.ResponseWriter, r *http.Request) bool {
 	if m.observe != nil {
 		m.observe(Event{Request: r, Key: v.key, Cost: v.cost, Decision: v.decision, Refused: v.refused, Err: v.err})
 	}
-	f := newFields(w.Header(), v.refused)
-	if v.isTold {
+	told := v.isTold && (m.xRateLimit || m.rateLimit)
+	f := newFields(w.Header(), told, v.refused)
+	if told {
 		m.setLimits(&f, &v)
 	}
 	switch {

@@ -144,10 +144,16 @@ func takeFrom(ctx context.Context, l Limiter, key string, cost float64) (o outco
 	}
 	o.decision, err = l.Take(ctx, key, cost)
 	o.remaining = maxInteger
-	if o.isTold = o.decision.Limit.Validate() == nil; o.isTold {
+	if o.isTold = isLimit(o.decision.Limit); o.isTold {
 		o.remaining = o.decision.Remaining()
 	}
 	return o, err
+}
+
+// isLimit reports whether a limit is valid. One that is left out is not validated: the
+// error would take longer than the decision.
+func isLimit(l tokenbucket.Limit) bool {
+	return l != tokenbucket.Limit{} && l.Validate() == nil
 }
 
 // isTighter compares two admissions. One that does not tell its limit is not tighter.
