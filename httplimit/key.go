@@ -28,16 +28,16 @@ func (a *addresses) key(r *http.Request) string {
 	return a.keyOf(a.client(peer, r.Header["X-Forwarded-For"]))
 }
 
-// ipv4Host returns the host of "host:port" if it is digits and dots. An IPv4 address
-// has one spelling, and what is none counts as it is: so most keys can be cut out of
-// what is there, and need not be parsed.
+// ipv4Host returns the host of "host:port" if both are digits and dots. An IPv4
+// address has one spelling, and what is none counts as it is: so most keys can be cut
+// out of what is there, and need not be parsed.
 func ipv4Host(hostPort string) (string, bool) {
 	colon := strings.LastIndexByte(hostPort, ':')
 	if colon < 0 {
 		return "", false
 	}
-	for _, c := range []byte(hostPort[:colon]) {
-		if c != '.' && (c < '0' || c > '9') {
+	for i, c := range []byte(hostPort) {
+		if i != colon && c != '.' && (c < '0' || c > '9') {
 			return "", false
 		}
 	}

@@ -103,7 +103,7 @@ func TestRefusalByALimitThatCameLater(t *testing.T) {
 }
 
 func TestUndecidedIsWhatJSONMakesOfIt(t *testing.T) {
-	for wait, seconds := range map[time.Duration]int{1: 1, 90 * sec: 90, tokenbucket.Never - 1: 9223372037} {
+	for wait, seconds := range map[time.Duration]int64{1: 1, 90 * sec: 90, tokenbucket.Never - 1: 9223372037} {
 		requireBody(t, problem{
 			Type: "about:blank", Title: "Service Unavailable", Status: 503,
 			Detail: fmt.Sprintf("The rate limiter does not answer: retry in %d s.", seconds),
