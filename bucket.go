@@ -566,7 +566,7 @@ func (c *config) validate() error {
 		return fmt.Errorf("%w: WithState(%v): pass what State of a bucket with as many limits returned", ErrInvalidOption, c.resume.states)
 	}
 	if c.resume != nil && !c.resume.isNear(c.clock) {
-		return fmt.Errorf("%w: WithState: the origin %v is 292 years away or more: store the one that State returned beside the states", ErrInvalidOption, c.resume.origin)
+		return fmt.Errorf("%w: WithState: the origin %v is too far away: store the one that State returned beside the states", ErrInvalidOption, c.resume.origin)
 	}
 	if c.maxWaiters < 0 {
 		return fmt.Errorf("%w: WithMaxWaiters(%d): choose 0 or more, or leave it out for no bound", ErrInvalidOption, c.maxWaiters)
@@ -580,11 +580,13 @@ func (r *resume) fits(limits Limits) bool {
 	})
 }
 
-// isNear reports whether a Duration can hold the time since the origin, so that it passes.
+// isNear reports whether time can be counted from the origin: a Duration can hold it,
+// so that it passes, and by the system clock it never steps back, since package time
+// keeps monotonic readings in the years 1885 to 2157.
 func (r *resume) isNear(clock Clock) bool {
 	t := timeline.Timeline{Clock: clock, Origin: r.origin}
-	now := t.Now()
-	return now > math.MinInt64 && now < timeline.End
+	now, year := t.Now(), r.origin.UTC().Year()
+	return now > math.MinInt64 && now < timeline.End && (clock != nil || 1885 <= year && year <= 2157)
 }
 
 func (c *config) largestCapacity() (largest float64) {
@@ -614,7 +616,8 @@ func WithTokens(initial float64) Option {
 // The time in between counts. It is told by the wall clock if the origin was
 // stored and has lost its monotonic reading. New returns ErrInvalidOption for
 // another number of states, for a balance that no State has and for an origin 292
-// years away or more, such as the zero time.
+// years away or more, such as the zero time, or by the system clock not between the
+// years 1885 and 2157.
 func WithState(origin time.Time, states []State) Option {
 	r := &resume{origin, slices.Clone(states)}
 	return func(c *config) { c.resume = r }
@@ -662,10 +665,11 @@ type Bucket struct {
 	mu     sync.Mutex
 	latest time.Duration // the latest reading of the clock: earlier ones count as this
 	opens  time.Duration // the end of the latest pause; states are anchored no earlier until then
+	single [1]State      // where the states are, if it is one
+	steady steady        // opens an epoch
 	queue  queue
-	single [1]State // where the states are, if it is one
-	steady steady   // opens an epoch
-	plan   plan     // how the queue will be served
+	plan   plan // how the queue will be served
+	_      [56]byte
 }
 
 // New returns a full bucket. It returns ErrInvalidLimit or ErrInvalidOption for
@@ -726,15 +730,15 @@ func MustNew(limit Limit, opts ...Option) *Bucket {
 // Never for a cost that is negative, NaN or above the capacity.
 func (b *Bucket) TryAcquire(cost float64) (wait time.Duration, ok bool) {
 	if a, decided := b.epoch.Load().take(&b.time, cost); decided {
-		return a.wait, a.wait == 0
+		return a.wait, a.ok
 	}
-	now := b.lock()
-	if at := b.advanceLocked(now); b.isOpenLocked(at) {
+	now, at := b.lock()
+	if b.isOpenLocked(at) {
 		wait, ok = b.limits.TryAcquire(b.states, at, cost)
 		if !ok {
 			wait = timeline.Later(wait, at-now)
 		}
-		b.openEpochLocked(now)
+		b.openEpochLocked(now, cost)
 	} else {
 		wait = b.quoteLocked(now, cost)
 		ok = wait == 0
@@ -748,18 +752,18 @@ func (b *Bucket) Take(cost float64) (d Decision) {
 	e := b.epoch.Load()
 	if a, decided := e.take(&b.time, cost); decided {
 		var few [2]State
-		d.OK, d.Wait = a.wait == 0, a.wait
+		d.OK, d.Wait = a.ok, a.wait
 		e.limits.tell(&d, e.appendStates(few[:0], a.spent), a.now, cost)
 		return d
 	}
-	now := b.lock()
-	if at := b.advanceLocked(now); !b.isOpenLocked(at) {
+	now, at := b.lock()
+	if !b.isOpenLocked(at) {
 		d = b.decideLocked(now, at, cost)
 	} else {
 		if d = b.limits.Take(b.states, at, cost); !d.OK {
 			d.Wait = timeline.Later(d.Wait, at-now)
 		}
-		b.openEpochLocked(now)
+		b.openEpochLocked(now, cost)
 	}
 	b.mu.Unlock()
 	return d
@@ -800,9 +804,9 @@ func (b *Bucket) Wait(ctx context.Context, cost float64) error {
 //
 // It is for callers who do their own sleeping; Wait is simpler.
 func (b *Bucket) Reserve(cost float64) (*Reservation, error) {
-	now := b.lock()
+	now, at := b.lock()
 	defer b.mu.Unlock()
-	w, err := b.admitOrQueueLocked(context.Background(), now, cost)
+	w, err := b.admitOrQueueLocked(context.Background(), now, at, cost)
 	if err != nil {
 		return nil, err
 	}
@@ -812,9 +816,8 @@ func (b *Bucket) Reserve(cost float64) (*Reservation, error) {
 // Refund gives tokens back, up to the capacity, and then serves the queue from
 // what is there. It returns ErrInvalidCost unless the cost is finite and at least 0.
 func (b *Bucket) Refund(cost float64) error {
-	now := b.lock()
+	_, at := b.lock()
 	defer b.mu.Unlock()
-	at := b.advanceLocked(now)
 	err := b.limits.Refund(b.states, max(at, b.opens), cost)
 	b.replanLocked()
 	return err
@@ -824,9 +827,8 @@ func (b *Bucket) Refund(cost float64) error {
 // below zero, and everyone queued waits for longer. It is for costs that are known
 // only afterwards. It returns ErrInvalidCost unless the cost is finite and at least 0.
 func (b *Bucket) Charge(cost float64) error {
-	now := b.lock()
+	_, at := b.lock()
 	defer b.mu.Unlock()
-	at := b.advanceLocked(now)
 	err := b.limits.Charge(b.states, max(at, b.opens), cost)
 	b.replanLocked()
 	return err
@@ -841,9 +843,8 @@ func (b *Bucket) Pause(d time.Duration) {
 	if d <= 0 {
 		return
 	}
-	now := b.lock()
+	_, at := b.lock()
 	defer b.mu.Unlock()
-	at := b.advanceLocked(now)
 	closed := max(at, b.opens)
 	b.opens = max(b.opens, timeline.Later(at, d))
 	for i, l := range b.limits {
@@ -855,9 +856,8 @@ func (b *Bucket) Pause(d time.Duration) {
 // Fill makes the bucket full, as if new: debts are forgiven and a pause ends. Then
 // the queue is served from what is there.
 func (b *Bucket) Fill() {
-	now := b.lock()
+	_, at := b.lock()
 	defer b.mu.Unlock()
-	at := b.advanceLocked(now)
 	b.opens = 0
 	b.limits.Fill(b.states, at)
 	b.replanLocked()
@@ -875,9 +875,9 @@ func (b *Bucket) SetLimits(limits ...Limit) error {
 	if len(limits) != len(b.states) {
 		return fmt.Errorf("%w: %d limits for a bucket of %d: pass one for each, in the order of Limits", ErrInvalidLimit, len(limits), len(b.states))
 	}
-	now := b.lock()
+	_, at := b.lock()
 	defer b.mu.Unlock()
-	at := max(b.advanceLocked(now), b.opens)
+	at = max(at, b.opens)
 	for i, l := range limits {
 		if l == b.limits[i] {
 			continue // its ledger need not round
@@ -900,27 +900,25 @@ func (b *Bucket) Limits() []Limit {
 // State returns what the bucket remembers, a state for each limit, and the origin
 // from which their instants are counted, for WithState. The queue is not part of it.
 func (b *Bucket) State() (origin time.Time, states []State) {
-	now := b.lock()
+	b.lock()
 	defer b.mu.Unlock()
-	b.advanceLocked(now)
 	return b.time.Origin, slices.Clone(b.states)
 }
 
 // Latest returns the latest reading of the clock, since the origin that State
 // returns, for WithLatest. It is later than the present one if the clock stepped back.
 func (b *Bucket) Latest() time.Duration {
-	now := b.lock()
+	_, latest := b.lock()
 	defer b.mu.Unlock()
-	return b.advanceLocked(now)
+	return latest
 }
 
 // Tokens returns what is left for a newcomer, in tokens: below zero in debt or
 // behind a queue. With several limits it is the least of the levels. It may have
 // changed by the time it returns; to take tokens, call TryAcquire.
 func (b *Bucket) Tokens() float64 {
-	now := b.lock()
+	_, at := b.lock()
 	defer b.mu.Unlock()
-	at := b.advanceLocked(now)
 	least := math.Inf(1)
 	for i := range b.limits {
 		least = min(least, b.tokensLocked(i, at))
@@ -935,9 +933,8 @@ func (b *Bucket) Tokens() float64 {
 // reservations are not yet due. A test with a mock clock polls it before it
 // advances the clock.
 func (b *Bucket) Waiting() int {
-	now := b.lock()
+	b.lock()
 	defer b.mu.Unlock()
-	b.advanceLocked(now)
 	waiting := 0
 	for w := b.queue.head; w != nil; w = w.next {
 		if w.nudges == nil || w.asleep && w.alarm > b.latest {
@@ -971,18 +968,19 @@ const epochOver = math.MinInt64
 type answer struct {
 	spent int64         // after it
 	now   time.Duration // the reading of the clock by which it was made
-	wait  time.Duration // 0: admitted
+	ok    bool
+	wait  time.Duration // 0 when ok
 }
 
 // take decides about a whole cost, if the epoch lasts; a nil one is over.
 //
-// Others spend at the same time. What it admits is paid for at its own reading of the
-// clock after all that they have spent, whoever read the clock first. What it refuses
-// must not have been spent by somebody who read a later clock: so what was spent has
-// to be the same before its reading and afterwards.
-func (e *epoch) take(t *timeline.Timeline, cost float64) (a answer, ok bool) {
-	whole := int64(cost)
-	if e == nil || float64(whole) != cost || !(cost > 0 && cost <= e.capacity) {
+// Others spend at the same time, some of them by later readings of the clock. An
+// admission is right if its own reading pays for all that was spent: since then more
+// has been refilled, which what it tells is left does not count. A refusal is right
+// only if nothing was spent between the reading and the decision.
+func (e *epoch) take(t *timeline.Timeline, cost float64) (a answer, decided bool) {
+	whole, ok := wholeCost(cost)
+	if e == nil || !ok || cost > e.capacity {
 		return a, false
 	}
 	before := e.spent.Load()
@@ -991,11 +989,11 @@ func (e *epoch) take(t *timeline.Timeline, cost float64) (a answer, ok bool) {
 		wait, lasts := e.wait(spent, now, cost)
 		switch {
 		case wait > 0:
-			return answer{spent, now, wait}, e.spent.Load() == before
+			return answer{spent, now, false, wait}, e.spent.Load() == before
 		case !lasts:
 			return a, false
 		case e.spent.CompareAndSwap(spent, spent+whole):
-			return answer{spent + whole, now, 0}, true
+			return answer{spent + whole, now, true, 0}, true
 		}
 	}
 	return a, false
@@ -1031,9 +1029,15 @@ func (s State) after(spent int64) State {
 	return s
 }
 
+// wholeCost returns a cost that an epoch can count.
+func wholeCost(cost float64) (tokens int64, ok bool) {
+	tokens = int64(cost) // if out of range, anything
+	return tokens, float64(tokens) == cost && cost > 0
+}
+
 // steady counts the decisions since an epoch that left the anchors where they are.
 type steady struct {
-	anchors   time.Duration // their sum, or what is left of it
+	anchors   time.Duration // their sum, which may wrap: all that matters is whether it changes
 	decisions int
 }
 
@@ -1042,9 +1046,12 @@ type steady struct {
 const decisionsToOpen = 16
 
 // openEpochLocked notes a decision that was a matter of the states alone, and opens an
-// epoch if there were many. It takes the system clock, which never steps back, since
+// epoch if there were many of whole costs. It takes the system clock, which never steps back, since
 // an epoch does not note the latest reading.
-func (b *Bucket) openEpochLocked(now time.Duration) {
+func (b *Bucket) openEpochLocked(now time.Duration, cost float64) {
+	if _, ok := wholeCost(cost); !ok {
+		return
+	}
 	anchors := time.Duration(0)
 	for i := range b.states {
 		anchors += b.states[i].Anchor
@@ -1060,9 +1067,9 @@ func (b *Bucket) openEpochLocked(now time.Duration) {
 	}
 }
 
-// lock locks the bucket, closes the epoch, and returns a reading of the clock that is
-// not earlier than those by which the epoch decided.
-func (b *Bucket) lock() (now time.Duration) {
+// lock locks the bucket, closes the epoch, and takes note of a reading of the clock that
+// is not earlier than those by which the epoch decided.
+func (b *Bucket) lock() (now, at time.Duration) {
 	now = b.time.Now()
 	b.mu.Lock()
 	if e := b.epoch.Load(); e != nil {
@@ -1071,7 +1078,7 @@ func (b *Bucket) lock() (now time.Duration) {
 		b.steady.decisions = 0
 		now = b.time.Now()
 	}
-	return now
+	return now, b.advanceLocked(now)
 }
 
 // advanceLocked takes note of a reading of the clock, serves whoever is due, and
@@ -1123,12 +1130,12 @@ func (b *Bucket) tokensLocked(limit int, at time.Duration) float64 {
 
 // admitOrQueue takes the cost and returns no waiter, or queues one.
 func (b *Bucket) admitOrQueue(ctx context.Context, cost float64) (*waiter, error) {
-	if a, decided := b.epoch.Load().take(&b.time, cost); decided && a.wait == 0 {
+	if a, decided := b.epoch.Load().take(&b.time, cost); decided && a.ok {
 		return nil, nil
 	}
-	now := b.lock()
+	now, at := b.lock()
 	defer b.mu.Unlock()
-	w, err := b.admitOrQueueLocked(ctx, now, cost)
+	w, err := b.admitOrQueueLocked(ctx, now, at, cost)
 	if w != nil {
 		w.nudges = make(chan struct{}, 1)
 		w.alarm = w.due
@@ -1136,14 +1143,13 @@ func (b *Bucket) admitOrQueue(ctx context.Context, cost float64) (*waiter, error
 	return w, err
 }
 
-func (b *Bucket) admitOrQueueLocked(ctx context.Context, now time.Duration, cost float64) (*waiter, error) {
-	at := b.advanceLocked(now)
+func (b *Bucket) admitOrQueueLocked(ctx context.Context, now, at time.Duration, cost float64) (*waiter, error) {
 	if err := checkCost(cost, b.limits.capacity()); err != nil {
 		return nil, err
 	}
 	if b.isOpenLocked(at) {
 		if _, ok := b.limits.TryAcquire(b.states, at, cost); ok {
-			b.openEpochLocked(now)
+			b.openEpochLocked(now, cost)
 			return nil, nil
 		}
 	}
@@ -1199,9 +1205,8 @@ func (b *Bucket) startTimer(at time.Duration) (timer <-chan time.Time) {
 // if it was granted its cost, whoever served it; otherwise with an error, or it
 // has to set another timer.
 func (b *Bucket) wakeUp(ctx context.Context, w *waiter) (left bool, err error) {
-	now := b.lock()
+	b.lock()
 	defer b.mu.Unlock()
-	b.advanceLocked(now)
 	if err := ctx.Err(); err != nil && !w.left {
 		b.abandonLocked(w, err)
 	}
@@ -1229,9 +1234,8 @@ func (r *Reservation) Delay() time.Duration {
 		return 0
 	}
 	b := r.bucket
-	now := b.lock()
+	now, _ := b.lock()
 	defer b.mu.Unlock()
-	b.advanceLocked(now)
 	switch {
 	case !r.waiter.left:
 		b.planLocked(r.waiter)
@@ -1251,9 +1255,8 @@ func (r *Reservation) Cancel() bool {
 		return false
 	}
 	b := r.bucket
-	now := b.lock()
+	b.lock()
 	defer b.mu.Unlock()
-	b.advanceLocked(now)
 	if r.waiter.left {
 		return false
 	}

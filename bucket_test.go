@@ -1208,6 +1208,7 @@ func TestInvalidOptions(t *testing.T) {
 		tokenbucket.WithState(time.Now(), []State{{Balance: math.NaN()}}), tokenbucket.WithState(time.Now(), []State{{Balance: math.Inf(-1)}}),
 		tokenbucket.WithState(time.Now(), []State{{Balance: -math.MaxFloat64}}),
 		tokenbucket.WithState(time.Time{}, []State{{}}), tokenbucket.WithState(time.Now().Add(Never).Add(Never), []State{{}}),
+		tokenbucket.WithState(time.Date(1884, 1, 1, 0, 0, 0, 0, time.UTC), []State{{}}), // it could step back
 	} {
 		_, err := tokenbucket.New(Limit{10, 1}, opt)
 		require.ErrorIs(t, err, tokenbucket.ErrInvalidOption, i)
@@ -3073,20 +3074,23 @@ func TestStoredOriginGoesOnInMonotonicTime(t *testing.T) {
 func TestDecisionsWithoutTheLockBeginAfterSixteenOnes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		bucket := newBucket(t, nil, Limit{1 << 40, 1 << 40})
-		allocs := func(decisions int, after func()) float64 {
-			return testing.AllocsPerRun(20, func() {
-				for range decisions {
-					bucket.TryAcquire(1)
+		openings := func(cost float64, decisions int, after func()) float64 { // of ten times so many
+			return testing.AllocsPerRun(1, func() {
+				for range 10 {
+					for range decisions {
+						bucket.TryAcquire(cost)
+					}
+					after()
 				}
-				after()
 			})
 		}
-		disturb := func() { bucket.Tokens() }
-		disturb()
-		require.Equal(t, 0.0, allocs(15, disturb))
-		require.Equal(t, 1.0, allocs(16, disturb))
-		require.Equal(t, 1.0, allocs(1000, disturb))
-		require.Equal(t, 0.0, allocs(15, func() { time.Sleep(sec) }), "full again")
+		look, sleep := func() { bucket.Tokens() }, func() { time.Sleep(sec) }
+		look()
+		require.Equal(t, 10.0, openings(1, 16, look))
+		require.Equal(t, 10.0, openings(1, 1000, look))
+		require.Equal(t, 5.0, openings(1, 8, look))
+		require.Equal(t, 0.0, openings(1, 15, sleep), "it is full each time")
+		require.Equal(t, 0.0, openings(0.5, 1000, look), "which no epoch counts")
 	})
 }
 
