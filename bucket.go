@@ -652,8 +652,9 @@ func WithLimit(limit Limit) Option {
 // other request is admitted unless it costs 0. No goroutine runs in the
 // background, and nobody holds tokens before being granted them.
 //
-// A Bucket may be used by any number of goroutines. It must not be copied. The
-// zero Bucket admits nothing but a cost of 0; use New.
+// A Bucket may be used by any number of goroutines; by the system clock and under load,
+// TryAcquire, Take and Wait decide about whole costs without a lock. It must not be
+// copied. The zero Bucket admits nothing but a cost of 0; use New.
 type Bucket struct {
 	time       timeline.Timeline
 	maxWaiters int
@@ -668,8 +669,8 @@ type Bucket struct {
 	single [1]State      // where the states are, if it is one
 	steady steady        // opens an epoch
 	queue  queue
-	plan   plan // how the queue will be served
-	_      [56]byte
+	plan   plan     // how the queue will be served
+	_      [56]byte // so that Buckets begin with a cache line
 }
 
 // New returns a full bucket. It returns ErrInvalidLimit or ErrInvalidOption for
@@ -1046,8 +1047,8 @@ type steady struct {
 const decisionsToOpen = 16
 
 // openEpochLocked notes a decision that was a matter of the states alone, and opens an
-// epoch if there were many of whole costs. It takes the system clock, which never steps back, since
-// an epoch does not note the latest reading.
+// epoch if there were many about whole costs. That takes the system clock, which never
+// steps back, since an epoch does not note the latest reading.
 func (b *Bucket) openEpochLocked(now time.Duration, cost float64) {
 	if _, ok := wholeCost(cost); !ok {
 		return
