@@ -54,7 +54,7 @@ func wrapBare(_ testing.TB, l tokenbucket.Limit, next http.Handler) http.Handler
 func wrapFields(_ testing.TB, l tokenbucket.Limit, next http.Handler) http.Handler {
 	values := [...]string{"1", "0", "3600", `"default";r=0;t=3600`, `"default";q=1;w=3600`, "3600", "application/problem+json", "no-store"}
 	body := []byte(`{"type":"https://iana.org/assignments/http-problem-types#quota-exceeded","title":"Quota exceeded","status":429,` +
-		`"detail":"This request costs 1 tokens and 0 are left: retry in 3600 s.","violated-policies":["default"]}`)
+		`"detail":"Tokens needed: 1, left: 0. Retry in 3600 s.","violated-policies":["default"]}`)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		h := w.Header()
 		h["X-Ratelimit-Limit"] = values[0:1:1]

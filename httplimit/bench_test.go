@@ -69,7 +69,7 @@ func idiom(bucket *tokenbucket.Bucket, cost float64, next http.Handler) http.Han
 func constantFields(next http.Handler, admitted bool) http.Handler {
 	values := [...]string{"1000", "999", "1", `"default";r=999;t=9990`, `"default";q=1000;w=10000`, "9990", "application/problem+json", "no-store"}
 	body := []byte(`{"type":"https://iana.org/assignments/http-problem-types#quota-exceeded","title":"Quota exceeded","status":429,` +
-		`"detail":"This request costs 1000 tokens and 0 are left: retry in 10000 s.","violated-policies":["default"]}`)
+		`"detail":"Tokens needed: 1000, left: 0. Retry in 10000 s.","violated-policies":["default"]}`)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		h := w.Header()
 		h["X-Ratelimit-Limit"] = values[0:1:1]

@@ -144,7 +144,7 @@ func TestRefusalIsAProblem(t *testing.T) {
 	require.Equal(t, 429, refused.StatusCode)
 	require.Equal(t, map[string]any{
 		"type": "https://iana.org/assignments/http-problem-types#quota-exceeded", "title": "Quota exceeded", "status": 429.0,
-		"detail": "This request costs 5 tokens and 4 are left: retry in 2 s.", "violated-policies": []any{"default"},
+		"detail": "Tokens needed: 5, left: 4. Retry in 2 s.", "violated-policies": []any{"default"},
 	}, body(t, refused))
 	require.Equal(t, 2, g.served, "the handler is not called for what is refused")
 }
@@ -465,7 +465,7 @@ func TestDecisionsThatTellLittle(t *testing.T) {
 	requireFields(t, map[string]string{"Retry-After": "2", "Cache-Control": "no-store"}, wait)
 	problem := body(t, wait)
 	require.NotContains(t, problem, "violated-policies")
-	require.Equal(t, "This request costs 1 tokens: retry in 2 s.", problem["detail"])
+	require.Equal(t, "Tokens needed: 1. Retry in 2 s.", problem["detail"])
 
 	limit := newGatewayOf(t, fixed{OK: true, Tokens: 3, Limit: tenHalf[0]}).get("/") // but it has no Limits
 	requireFields(t, map[string]string{

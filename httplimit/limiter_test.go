@@ -269,14 +269,14 @@ func TestBothExplainsWhatBothWouldAdmit(t *testing.T) {
 	require.NoError(t, h.everyone.Charge(8))
 	refused := newGatewayOf(t, h.both, costing(3)).get("/")
 	require.Equal(t, "2", refused.Header.Get("X-RateLimit-Remaining"))
-	require.Contains(t, body(t, refused)["detail"], "and 2 are left")
+	require.Contains(t, body(t, refused)["detail"], ", left: 2.")
 
 	two := newHouse(t, tokenbucket.Limit{Capacity: 6, RefillPerSec: 1}, tenHalf[0])
 	require.NoError(t, two.own.Charge("192.0.2.1", 2))
 	require.NoError(t, two.everyone.Charge(5)) // 5 for everyone, 4 for this one
 	refused = newGatewayOf(t, httplimit.Both(httplimit.PerKey(two.own), doubling{httplimit.Shared(two.everyone)}), costing(3)).get("/")
 	require.Equal(t, "4", refused.Header.Get("X-RateLimit-Remaining"), "its own has less, and that is after the refund")
-	require.Contains(t, body(t, refused)["detail"], "and 4 are left")
+	require.Contains(t, body(t, refused)["detail"], ", left: 4.")
 }
 
 // doubling takes everything twice.

@@ -89,17 +89,15 @@ func (m *middleware) answerRefused(w http.ResponseWriter, f *fields, v *verdict)
 }
 
 func appendDetail(b []byte, v *verdict) []byte {
-	b = append(b, "This request costs "...)
+	b = append(b, "Tokens needed: "...)
 	b = strconv.AppendFloat(b, v.cost, 'g', -1, 64)
-	b = append(b, " tokens"...)
 	seconds, ok := v.decision.RetryAfter()
 	if !ok {
-		return append(b, " and can never be admitted: ask for less."...)
+		return append(b, ", which can never be met: ask for less."...)
 	}
 	if v.isTold {
-		b = strconv.AppendInt(append(b, " and "...), v.remaining, 10)
-		b = append(b, " are left"...)
+		b = strconv.AppendInt(append(b, ", left: "...), v.remaining, 10)
 	}
-	b = strconv.AppendInt(append(b, ": retry in "...), max(1, seconds), 10)
+	b = strconv.AppendInt(append(b, ". Retry in "...), max(1, seconds), 10)
 	return append(b, " s."...)
 }

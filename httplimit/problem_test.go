@@ -40,11 +40,11 @@ func quotaExceeded(cost float64, d tokenbucket.Decision, name string) problem {
 	seconds, ok := d.RetryAfter()
 	switch seconds = max(1, seconds); {
 	case !ok:
-		p.Detail = fmt.Sprintf("This request costs %v tokens and can never be admitted: ask for less.", cost)
+		p.Detail = fmt.Sprintf("Tokens needed: %v, which can never be met: ask for less.", cost)
 	case told:
-		p.Detail = fmt.Sprintf("This request costs %v tokens and %d are left: retry in %d s.", cost, d.Remaining(), seconds)
+		p.Detail = fmt.Sprintf("Tokens needed: %v, left: %d. Retry in %d s.", cost, d.Remaining(), seconds)
 	default:
-		p.Detail = fmt.Sprintf("This request costs %v tokens: retry in %d s.", cost, seconds)
+		p.Detail = fmt.Sprintf("Tokens needed: %v. Retry in %d s.", cost, seconds)
 	}
 	return p
 }
@@ -168,6 +168,6 @@ func TestBodyThatCouldNotBeWrittenIsNotReused(t *testing.T) {
 		writers = append(writers, w)
 	}
 	for i, w := range writers {
-		require.Contains(t, string(w.given), fmt.Sprintf("costs %d tokens", i))
+		require.Contains(t, string(w.given), fmt.Sprintf("Tokens needed: %d.", i))
 	}
 }

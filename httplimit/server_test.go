@@ -66,7 +66,7 @@ Content-Length: 212
 Connection: close
 
 {"type":"https://iana.org/assignments/http-problem-types#quota-exceeded","title":"Quota exceeded","status":429,`+
-		`"detail":"This request costs 5 tokens and 1 are left: retry in 8 s.","violated-policies":["default"]}`, exchange(t, server, "GET /export"))
+		`"detail":"Tokens needed: 5, left: 1. Retry in 8 s.","violated-policies":["default"]}`, exchange(t, server, "GET /export"))
 	head := exchange(t, server, "HEAD /export")
 	require.Contains(t, head, "429")
 	require.NotContains(t, head, "{", "no body for HEAD")
