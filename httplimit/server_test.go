@@ -62,7 +62,7 @@ Retry-After: 8
 X-Ratelimit-Limit: 10
 X-Ratelimit-Remaining: 1
 X-Ratelimit-Reset: 18
-Content-Length: 212
+Content-Length: 195
 Connection: close
 
 {"type":"https://iana.org/assignments/http-problem-types#quota-exceeded","title":"Quota exceeded","status":429,`+
