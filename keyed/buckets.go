@@ -18,6 +18,7 @@ package keyed
 import (
 	"context"
 	"hash/maphash"
+	"math"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -63,7 +64,7 @@ func New[K comparable](limit tokenbucket.Limit, opts ...Option) (*Buckets[K], er
 		return nil, err
 	}
 	b := &Buckets[K]{
-		time:    timeline.Start(c.clock),
+		time:    timeline.Start(stayNear(c.clock)),
 		limits:  c.limits,
 		seed:    maphash.MakeSeed(),
 		maxKeys: int64(c.maxKeys),
@@ -101,6 +102,22 @@ func (b *Buckets[K]) newBucket(states []tokenbucket.State, latest time.Duration)
 		opts = append(opts, tokenbucket.WithLimit(l))
 	}
 	return tokenbucket.MustNew(b.limits[0], opts...)
+}
+
+// nearClock is a clock that never reads so far from the origin that no bucket could go
+// on from states of then: 292 years away time stands still. A mock gets there at once
+// if it starts at the zero time and is then set to the present.
+type nearClock struct{ tokenbucket.Clock }
+
+func stayNear(clock tokenbucket.Clock) tokenbucket.Clock {
+	if clock == nil {
+		return nil
+	}
+	return nearClock{clock}
+}
+
+func (c nearClock) Since(t time.Time) time.Duration {
+	return min(max(c.Clock.Since(t), math.MinInt64+1), timeline.End-1)
 }
 
 // TryAcquire takes the cost, in tokens, from the key's bucket if it is there, as
