@@ -240,11 +240,11 @@ func (b *Buckets[K]) Forget(key K) {
 	s := b.shardOf(hash)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if a := s.attended[key]; a != nil {
+	if a := s.attended[key]; a != nil && a.users > 0 {
 		a.bucket.Fill()
 		return
 	}
-	if s.table.remove(hash, key) {
+	if s.dismiss(key) || s.table.remove(hash, key) {
 		b.len.Add(-1)
 	}
 }
@@ -269,6 +269,18 @@ type attendance struct {
 
 func (b *Buckets[K]) shardOf(hash uint64) *shard[K] {
 	return &b.shards[hash>>(64-shardBits)&uint64(len(b.shards)-1)]
+}
+
+// dismiss takes a key's own bucket away, and returns whether it had one.
+func (s *shard[K]) dismiss(key K) bool {
+	if s.attended[key] == nil {
+		return false
+	}
+	delete(s.attended, key)
+	if len(s.attended) == 0 {
+		s.attended = nil // maps give no memory back
+	}
+	return true
 }
 
 // visit is one call's business with a key, its shard locked meanwhile.
@@ -448,9 +460,6 @@ func (b *Buckets[K]) retire(s *shard[K], key K, a *attendance) (dropped bool) {
 			return false
 		}
 	}
-	delete(s.attended, key)
-	if len(s.attended) == 0 {
-		s.attended = nil // maps give no memory back
-	}
+	s.dismiss(key)
 	return !b.remember(s, s.table.hash(key), key, states, s.latest)
 }

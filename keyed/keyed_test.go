@@ -382,6 +382,11 @@ func TestForget(t *testing.T) {
 		group.Wait()
 		require.Zero(t, b.Waiting("a"))
 		require.Zero(t, b.Tokens("a"))
+
+		b.Pause("a", time.Hour)
+		b.Forget("a")
+		require.Zero(t, b.Len())
+		require.Equal(t, 2.0, b.Tokens("a"))
 	})
 }
 
