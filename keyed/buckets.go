@@ -451,10 +451,15 @@ func (b *Buckets[K]) unattend(v *visit[K]) {
 }
 
 // retire puts an attended key back into the table, or drops it if it is full, and
-// returns whether it did that. A paused one, that is, anchored in the future, stays.
+// returns whether it did that. It stays as long as it is paused, that is, anchored in
+// the future, and while the clock is behind what the table goes by.
 func (b *Buckets[K]) retire(s *shard[K], key K, a *attendance) (dropped bool) {
 	_, states := a.bucket.State()
-	s.latest = max(s.latest, a.bucket.Latest())
+	latest := a.bucket.Latest()
+	if latest < s.latest {
+		return false
+	}
+	s.latest = latest
 	for _, state := range states {
 		if state.Anchor > s.latest {
 			return false

@@ -572,6 +572,22 @@ func TestAttendedKeysWhileTheClockIsBehind(t *testing.T) {
 	require.Equal(t, 6*sec, b.Take("waited for", 1).Wait)
 }
 
+// A pause is not over because the table goes by a later reading of the clock than the
+// key's own bucket has seen.
+func TestPausesWhileTheClockIsBehindTheTable(t *testing.T) {
+	clock := new(waittest.Clock)
+	b := newBuckets[string](t, clock, []tokenbucket.Limit{limit(10, 1)}, keyed.WithMaxKeys(100))
+	require.True(t, b.Take("in the same shard", 10).OK)
+	b.Pause("paused", 4*sec)
+	clock.Set(9 * sec)
+	require.True(t, b.Take("in the same shard", 1).OK)
+	clock.Set(5 * sec)
+	b.Pause("paused", 3*sec)
+	require.Equal(t, 4*sec, b.Take("paused", 1).Wait)
+	clock.Set(9 * sec)
+	require.Equal(t, 1.0, b.Tokens("paused"))
+}
+
 // A Bucket goes on, and so does a key that gets one of its own.
 func TestClocksThatReadFarAway(t *testing.T) {
 	for _, far := range []time.Duration{math.MinInt64, -math.MaxInt64, math.MaxInt64 - 2, math.MaxInt64 - 1, math.MaxInt64} {
