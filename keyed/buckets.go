@@ -10,7 +10,8 @@
 // A million keys take 45 bytes each with one limit, 66 with two, their own bytes
 // not counted: go test -run TestBytesPerKey -v ./keyed. No call waits for others to
 // be swept; but now and then one has the table of its shard, one of 256, made anew,
-// larger or smaller, which takes about a millisecond where there are ten million keys.
+// larger or smaller, which looks at each of its keys: about a millisecond where there
+// are ten million numbers or a million strings, ten where there are ten million strings.
 //
 // Classes of customers, free and paid, say, are one Buckets each.
 package keyed
