@@ -59,3 +59,15 @@ func TestKeyBroughtWhileRoomIsLookedFor(t *testing.T) {
 	require.Equal(t, time.Second, wait)
 	require.Equal(t, 2*lookAtKeys, b.Len())
 }
+
+// Known keys' calls sweep as many keys at once as are due, and those once.
+func TestSweptKeysAreNoLongerDue(t *testing.T) {
+	b, err := New[int](tokenbucket.Limit{Capacity: 1000, RefillPerSec: 1e-9}, WithClock(new(waittest.Clock)), WithMaxKeys(1))
+	require.NoError(t, err)
+	b.TryAcquire(0, 1)
+	require.Zero(t, b.shards[0].due)
+	for call := range 3 * sweepAtOnce / sweepEachCall {
+		b.TryAcquire(0, 1)
+		require.Equal(t, (call+1)*sweepEachCall%sweepAtOnce, b.shards[0].due)
+	}
+}

@@ -228,6 +228,13 @@ func TestTableSweepsOnWhileItGrows(t *testing.T) {
 		operate(tab, model, 0, 1000+key, 1)
 	}
 	require.Equal(t, 4000, tab.len)
+
+	tab.rebuild(1000)
+	tab.cursor = 600
+	for _, c := range []struct{ size, cursor int }{{1250, 750}, {900, 540}} {
+		tab.rebuild(c.size)
+		require.Equal(t, c.cursor, tab.cursor, c.size)
+	}
 }
 
 func TestMostKeysAreWhereTheirHashesSay(t *testing.T) {
