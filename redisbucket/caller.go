@@ -73,10 +73,14 @@ func (t *leases) leave(c *caller) bool {
 	return true
 }
 
-// watchLocked lets those go in time who wait for a further exchange. The one that a
-// caller meets when it comes ends in time by itself, so that most need no timer.
-func (t *leases) watchLocked(l *lease, c *caller) {
-	if left := c.late - t.now(); l.watch == nil {
+// watchLocked lets those go in time who wait for what others exchange, the first of
+// them at an instant. Who leads has no timer: the server's answer ends in time by itself.
+func (t *leases) watchLocked(l *lease, at time.Duration) {
+	if l.watched {
+		return
+	}
+	l.watched = true
+	if left := at - t.now(); l.watch == nil {
 		l.watch = time.AfterFunc(left, func() { t.dropLate(l) })
 	} else {
 		l.watch.Reset(left)
@@ -87,12 +91,13 @@ func (t *leases) watchLocked(l *lease, c *caller) {
 func (t *leases) dropLate(l *lease) {
 	t.mu.Lock()
 	defer t.unlock()
+	l.watched = false
 	now := t.now()
 	for _, c := range l.waiting {
 		switch {
 		case c.gone:
 		case c.late > now:
-			t.watchLocked(l, c)
+			t.watchLocked(l, c.late)
 			return
 		default:
 			c.gone = true

@@ -33,11 +33,12 @@ func withFrail(t *testing.T, run func(f *frail), opts ...redisbucket.Option) {
 		defer f.Break()
 		client := redis.NewClient(&redis.Options{Addr: frailAddr, Dialer: f.Proxy.Dial})
 		defer client.Close()
-		opts = append(opts, redisbucket.WithErrorHandler(func(err error) {
+		handle := redisbucket.WithErrorHandler(func(err error) {
 			f.bubble.mu.Lock()
 			defer f.bubble.mu.Unlock()
 			f.failures = append(f.failures, err)
-		}))
+		})
+		opts := append([]redisbucket.Option{handle}, opts...)
 		f.buckets = newHastyBuckets(t, client, []tokenbucket.Limit{limit(10, 1)}, opts...)
 		run(f)
 	})

@@ -30,18 +30,22 @@ func (t *leases) lead(ctx context.Context, l *lease) {
 }
 
 // exchange asks the server for what the first who waits is short of, and for as much
-// more as the lease holds.
+// more as the lease holds. However that ends, by a panic even of the error handler that
+// the caller recovers from, nobody is left waiting.
 func (t *leases) exchange(l *lease) {
 	defer t.underWay.Done()
 	t.gather(l)
 	ctx, r, asked := t.newRequest(l)
-	a, err := t.server.ask(ctx, r)
-	t.mu.Lock()
-	defer t.unlock()
-	if err == nil {
-		err = t.heedLocked(l, r, a, asked)
-	}
-	t.serveLocked(l, err)
+	a, err := answer(""), errBrokenOff
+	defer func() {
+		t.mu.Lock()
+		defer t.unlock()
+		if err == nil {
+			err = t.heedLocked(l, r, a, asked)
+		}
+		t.serveLocked(l, err)
+	}()
+	a, err = t.server.ask(ctx, r)
 }
 
 // gather lets those come who are about to, so that what they need is asked for, too.
@@ -117,7 +121,6 @@ func (t *leases) serveLocked(l *lease, err error) {
 	}
 	l.waiting = slices.Delete(l.waiting, 0, n)
 	if len(l.waiting) > 0 {
-		t.watchLocked(l, l.waiting[0])
 		if t.beginLocked(l) {
 			go t.exchange(l)
 		}

@@ -22,7 +22,8 @@ type lease struct {
 
 	place     *list.Element // among the idle; nil while an exchange is under way
 	waiting   []*caller     // for its end, in order of arrival
-	watch     *time.Timer   // lets those go who are late; nil if nobody ever waited for long
+	watch     *time.Timer   // lets those go who are late; nil if nobody ever waited for others
+	watched   bool          // it is set, and comes before anybody is late who waits for others
 	refunding bool          // tokens were given back meanwhile: its answer does not stand
 }
 

@@ -511,21 +511,53 @@ func TestThoseWhoComeTogetherShareARoundTrip(t *testing.T) {
 	}, redisbucket.WithLease(10, maxAge))
 }
 
-// Whoever asks the server, on behalf of all, waits for the answer itself: if the answer
-// is fast, handing over to another goroutine would double the time.
-func TestWhoComesFirstAsksTheServerItself(t *testing.T) {
+// Whoever asks the server, on behalf of all, does so in its own goroutine: if the answer
+// is fast, handing over to another would double the time. So it may not come back, if
+// the error handler says so, and nobody else waits for it.
+func TestExchangeIsBrokenOff(t *testing.T) {
+	for name, breakOff := range map[string]func(){
+		"by a panic":         func() { panic("the handler's") },
+		"with the goroutine": runtime.Goexit,
+	} {
+		t.Run(name, func(t *testing.T) {
+			withFrail(t, func(f *frail) {
+				f.connect()
+				f.Silence(true)
+				var group sync.WaitGroup
+				group.Go(func() {
+					defer func() { _ = recover() }()
+					_ = f.take(background)
+					t.Error("it came back: somebody else has asked")
+				})
+				synctest.Wait()
+				for range 3 {
+					group.Go(func() { f.requireUnavailable(f.take(background)) })
+				}
+				group.Wait()
+				require.LessOrEqual(t, f.now(), 500*ms)
+				f.Silence(false)
+				f.to(sec)
+				require.NoError(t, f.take(background), "the key is not blocked")
+				require.NoError(t, f.buckets.Close())
+			}, redisbucket.WithLease(5, maxAge), redisbucket.WithErrorHandler(func(error) { breakOff() }))
+		})
+	}
+}
+
+// A handler that asks for the very key waits for the exchange that it is part of.
+func TestLeasedCallsEndInTimeInTheErrorHandler(t *testing.T) {
+	var handle func()
 	withFrail(t, func(f *frail) {
-		f.connect()
-		f.Silence(true)
-		before := runtime.NumGoroutine()
-		var group sync.WaitGroup
-		for range 5 {
-			group.Go(func() { f.requireUnavailable(f.take(background)) })
+		handle = func() {
+			begin := f.now()
+			f.requireUnavailable(f.take(background))
+			require.Equal(t, 500*ms, f.now()-begin)
 		}
-		synctest.Wait()
-		require.Equal(t, before+5, runtime.NumGoroutine())
-		group.Wait()
-	}, redisbucket.WithLease(10, maxAge))
+		f.connect()
+		f.Next(redistest.Reply, "-LOADING Redis is loading the dataset in memory\r\n")
+		f.requireUnavailable(f.take(background))
+		require.NoError(t, f.take(background))
+	}, redisbucket.WithLease(5, maxAge), redisbucket.WithErrorHandler(func(error) { handle() }))
 }
 
 // Those who wait already are counted in what is asked for, however small the lease;

@@ -30,8 +30,8 @@ const MaxLeases = 1024
 // brings: whole leases, with what all who wait need besides, take half the exchanges.
 //
 // All times are counted from an origin by the local monotonic clock. One timer ends
-// all leases, and is set only while there are any. Who waits needs none, unless one
-// exchange was not enough.
+// all leases, and is set only while there are any. Another for each key lets those go
+// in time who wait for what others exchange, and is set only while there are any.
 type leases struct {
 	server *server
 	limits tokenbucket.Limits
@@ -55,6 +55,9 @@ type leases struct {
 
 // errNotLeased says that the server is to decide.
 var errNotLeased = errors.New("redisbucket: not leased")
+
+// errBrokenOff says that an exchange had no end.
+var errBrokenOff = fmt.Errorf("%w: who asked for all panicked, or ended its goroutine: mend the error handler or the client's hooks", ErrUnavailable)
 
 func newLeases(s *server, c config) *leases {
 	if c.lease == nil {
@@ -104,6 +107,9 @@ func (t *leases) take(ctx context.Context, key string, cost float64) (outcome, e
 	c := t.newCaller(ctx, now, cost)
 	l.waiting = append(l.waiting, c)
 	leads := l.place != nil && t.beginLocked(l)
+	if !leads {
+		t.watchLocked(l, c.late)
+	}
 	t.mu.Unlock()
 	if leads {
 		t.lead(ctx, l)
@@ -150,13 +156,16 @@ func (t *leases) giveBackLocked(l *lease) {
 	l.tokens, l.stands = 0, false
 	t.leaveIdleLocked(l)
 	t.underWay.Go(func() {
-		_, err := t.server.ask(context.Background(), r)
-		t.mu.Lock()
-		defer t.unlock()
-		if t.closed && t.lost == nil {
-			t.lost = err
-		}
-		t.serveLocked(l, nil)
+		err := errBrokenOff
+		defer func() {
+			t.mu.Lock()
+			defer t.unlock()
+			if t.closed && t.lost == nil {
+				t.lost = err
+			}
+			t.serveLocked(l, nil)
+		}()
+		_, err = t.server.ask(context.Background(), r)
 	})
 }
 
