@@ -265,7 +265,8 @@ func (b *Buckets) Forget(ctx context.Context, key string) error {
 // before the client is closed. It takes as long as WithTimeout says, at most about
 // twice, and returns why some tokens are lost, if they are: ErrUnavailable. Further
 // calls return the same. Whoever asks afterwards is served by the server, with no
-// lease. Without WithLease there is nothing to do.
+// lease; so is whoever waits for a lease meanwhile, which may take as long again.
+// Without WithLease there is nothing to do.
 func (b *Buckets) Close() error {
 	if b.leases == nil {
 		return nil

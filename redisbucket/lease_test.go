@@ -531,7 +531,7 @@ func TestExchangeIsBrokenOff(t *testing.T) {
 				})
 				synctest.Wait()
 				for range 3 {
-					group.Go(func() { f.requireUnavailable(f.take(background)) })
+					group.Go(func() { require.ErrorIs(t, f.take(background), redisbucket.ErrUnavailable) })
 				}
 				group.Wait()
 				require.LessOrEqual(t, f.now(), 500*ms)
