@@ -50,6 +50,10 @@ type Buckets struct {
 // for one server, for a master by Sentinel, or for a cluster; it stays the caller's
 // to close. Nothing is sent. It returns ErrInvalidLimit or ErrInvalidOption, of
 // package tokenbucket, for numbers out of range.
+//
+// The hooks of a *redis.Client, such as those that trace, run only if its Options say
+// ContextTimeoutEnabled, as is advisable anyway. Else a copy by WithTimeout is used, to
+// which go-redis does not pass hooks on (v9.23). Those of other clients always run.
 func New(client redis.UniversalClient, limit tokenbucket.Limit, opts ...Option) (*Buckets, error) {
 	c, err := newConfig(limit, opts)
 	if err != nil {

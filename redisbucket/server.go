@@ -22,7 +22,7 @@ import (
 // for the answer itself, by a client that gives up in time.
 type server struct {
 	client    redis.UniversalClient
-	impatient *redis.Client // the same with our timeout, if it is for one server
+	impatient *redis.Client // the same, if it is for one server: its commands end with their contexts
 	limits    []any         // the script's arguments
 	deadlines deadlines
 	circuits  circuits
@@ -44,11 +44,21 @@ func newServer(client redis.UniversalClient, c config) *server {
 		onError:   c.onError,
 	}
 	if single, ok := client.(*redis.Client); ok {
-		s.impatient = single.WithTimeout(c.timeout)
-		s.impatient.Options().ContextTimeoutEnabled = true // its own copy: to connect takes round trips, too
+		s.impatient = impatient(single, c.timeout)
 		s.client = s.impatient
 	}
 	return s
+}
+
+// impatient returns a client whose commands end with their contexts: the same one, or
+// a copy of it that has its connections but, as go-redis makes copies, not its hooks.
+func impatient(client *redis.Client, timeout time.Duration) *redis.Client {
+	if client.Options().ContextTimeoutEnabled {
+		return client
+	}
+	hurried := client.WithTimeout(timeout)
+	hurried.Options().ContextTimeoutEnabled = true // its own options: to connect takes round trips, too
+	return hurried
 }
 
 // ask runs the script. It returns the context's error if it is done before there is

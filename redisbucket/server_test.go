@@ -551,3 +551,39 @@ func TestClusterMovesASlot(t *testing.T) {
 	take("MOVED")
 	take("after")
 }
+
+// counter counts the scripts that pass.
+type counter struct{ scripts int }
+
+func (c *counter) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (c *counter) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		if strings.HasPrefix(cmd.Name(), "eval") {
+			c.scripts++
+		}
+		return next(ctx, cmd)
+	}
+}
+
+func (c *counter) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+func TestHooksRunWhereCommandsEndWithTheirContexts(t *testing.T) {
+	s := redistest.Start(t)
+	client := redis.NewClient(&redis.Options{Addr: s.Addr, ContextTimeoutEnabled: true})
+	t.Cleanup(func() { require.NoError(t, client.Close()) })
+	hook := new(counter)
+	client.AddHook(hook)
+	buckets := newBuckets(t, client, []tokenbucket.Limit{{Capacity: 10, RefillPerSec: 1}}, redisbucket.WithTimeout(time.Second))
+	for range 5 {
+		_, ok, err := buckets.TryAcquire(background, "key", 1)
+		require.NoError(t, err)
+		require.True(t, ok)
+	}
+	require.Equal(t, 6, hook.scripts, "named first, then sent once, then named")
+	s.Freeze()
+	_, _, err := buckets.TryAcquire(background, "key", 1)
+	require.ErrorIs(t, err, redisbucket.ErrUnavailable)
+}
