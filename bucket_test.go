@@ -3094,6 +3094,38 @@ func TestDecisionsWithoutTheLockBeginAfterSixteenOnes(t *testing.T) {
 	})
 }
 
+// Whoever got the cost from a copy of the bucket first has to get it from the bucket,
+// too, although others spend and look meanwhile. A fault shows in some of the rounds.
+func TestDecisionsWithoutTheLockRefuseNoneWithoutCause(t *testing.T) {
+	for round := range uint64(30) {
+		limit := Limit{1 << 40, 4e6}
+		bucket := tokenbucket.MustNew(limit, tokenbucket.WithTokens(0))
+		origin, states := bucket.State()
+		var copied sync.Mutex
+		var group sync.WaitGroup
+		for worker := range uint64(4) {
+			group.Go(func() {
+				random := rand.New(rand.NewPCG(round, worker))
+				for range 30_000 {
+					now := time.Since(origin)
+					copied.Lock()
+					_, paid := Limits{limit}.TryAcquire(states, now, 1)
+					copied.Unlock()
+					if !paid {
+						continue
+					}
+					if random.IntN(30) == 0 {
+						bucket.Tokens() // and the lock decides for a while
+					}
+					_, ok := bucket.TryAcquire(1)
+					assert.True(t, ok)
+				}
+			})
+		}
+		group.Wait()
+	}
+}
+
 // Nothing is refilled meanwhile, so that every token is accounted for.
 func TestDecisionsWithoutTheLockLoseAndMintNothing(t *testing.T) {
 	const capacity = 1 << 16
