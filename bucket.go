@@ -1042,8 +1042,8 @@ type steady struct {
 	decisions int
 }
 
-// decisionsToOpen is how many open an epoch: to begin and to end one costs as much as
-// two by the lock, which a bucket that is mostly full, or refunded, is to be spared.
+// decisionsToOpen is how many open an epoch: to begin one allocates, and to end one
+// reads the clock again, which a bucket that is mostly full, or refunded, is to be spared.
 const decisionsToOpen = 16
 
 // openEpochLocked notes a decision that was a matter of the states alone, and opens an

@@ -3075,7 +3075,7 @@ func TestDecisionsWithoutTheLockBeginAfterSixteenOnes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		bucket := newBucket(t, nil, Limit{1 << 40, 1 << 40})
 		openings := func(cost float64, decisions int, after func()) float64 { // of ten times so many
-			return testing.AllocsPerRun(1, func() {
+			return testing.AllocsPerRun(20, func() {
 				for range 10 {
 					for range decisions {
 						bucket.TryAcquire(cost)

@@ -20,6 +20,7 @@ import (
 
 	"github.com/aa014e13/tokenbucket"
 	"github.com/aa014e13/tokenbucket/httplimit"
+	"github.com/aa014e13/tokenbucket/internal/fieldtest"
 	"github.com/aa014e13/tokenbucket/keyed"
 )
 
@@ -52,26 +53,11 @@ func wrapBare(_ testing.TB, l tokenbucket.Limit, next http.Handler) http.Handler
 // wrapFields limits nothing either. It answers as ours does, each time alike: what
 // that costs over the bare handler is the header's and the writer's own.
 func wrapFields(_ testing.TB, l tokenbucket.Limit, next http.Handler) http.Handler {
-	values := [...]string{"1", "0", "3600", `"default";r=0;t=3600`, `"default";q=1;w=3600`, "3600", "application/problem+json", "no-store"}
-	body := []byte(`{"type":"https://iana.org/assignments/http-problem-types#quota-exceeded","title":"Quota exceeded","status":429,` +
-		`"detail":"Tokens needed: 1, left: 0. Retry in 3600 s.","violated-policies":["default"]}`)
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		h := w.Header()
-		h["X-Ratelimit-Limit"] = values[0:1:1]
-		h["X-Ratelimit-Remaining"] = values[1:2:2]
-		h["X-Ratelimit-Reset"] = values[2:3:3]
-		h["Ratelimit"] = values[3:4:4]
-		h["Ratelimit-Policy"] = values[4:5:5]
-		if l != refused.limit {
-			next.ServeHTTP(w, r)
-			return
-		}
-		h["Retry-After"] = values[5:6:6]
-		h["Content-Type"] = values[6:7:7]
-		h["Cache-Control"] = values[7:8:8]
-		w.WriteHeader(http.StatusTooManyRequests)
-		_, _ = w.Write(body)
-	})
+	values := &fieldtest.Values{"1", "0", "3600", `"default";r=0;t=3600`, `"default";q=1;w=3600`, "3600", "application/problem+json", "no-store"}
+	if l == refused.limit {
+		return values.Refuse("Tokens needed: 1, left: 0. Retry in 3600 s.")
+	}
+	return values.Admit(next)
 }
 
 func tooMany(w http.ResponseWriter, _ *http.Request) {

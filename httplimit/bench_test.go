@@ -11,6 +11,7 @@ import (
 
 	"github.com/aa014e13/tokenbucket"
 	"github.com/aa014e13/tokenbucket/httplimit"
+	"github.com/aa014e13/tokenbucket/internal/fieldtest"
 	"github.com/aa014e13/tokenbucket/keyed"
 )
 
@@ -67,26 +68,11 @@ func idiom(bucket *tokenbucket.Bucket, cost float64, next http.Handler) http.Han
 // constantFields sets as many fields as the middleware and sends as long a body, from
 // constants: no limiter.
 func constantFields(next http.Handler, admitted bool) http.Handler {
-	values := [...]string{"1000", "999", "1", `"default";r=999;t=9990`, `"default";q=1000;w=10000`, "9990", "application/problem+json", "no-store"}
-	body := []byte(`{"type":"https://iana.org/assignments/http-problem-types#quota-exceeded","title":"Quota exceeded","status":429,` +
-		`"detail":"Tokens needed: 1000, left: 0. Retry in 10000 s.","violated-policies":["default"]}`)
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		h := w.Header()
-		h["X-Ratelimit-Limit"] = values[0:1:1]
-		h["X-Ratelimit-Remaining"] = values[1:2:2]
-		h["X-Ratelimit-Reset"] = values[2:3:3]
-		h["Ratelimit"] = values[3:4:4]
-		h["Ratelimit-Policy"] = values[4:5:5]
-		if admitted {
-			next.ServeHTTP(w, r)
-			return
-		}
-		h["Retry-After"] = values[5:6:6]
-		h["Content-Type"] = values[6:7:7]
-		h["Cache-Control"] = values[7:8:8]
-		w.WriteHeader(http.StatusTooManyRequests)
-		_, _ = w.Write(body)
-	})
+	values := &fieldtest.Values{"1000", "999", "1", `"default";r=999;t=9990`, `"default";q=1000;w=10000`, "9990", "application/problem+json", "no-store"}
+	if admitted {
+		return values.Admit(next)
+	}
+	return values.Refuse("Tokens needed: 1000, left: 0. Retry in 10000 s.")
 }
 
 // reusedWriter is a recorder of the barest kind, whose header keeps its memory.

@@ -98,7 +98,7 @@ func (t *table[K]) insert(hash uint64, key K, states []tokenbucket.State, fullAt
 	}
 	slot := t.take(hash, fullAt)
 	t.entries[slot] = entry[K]{key, [1]tokenbucket.State{states[0]}}
-	t.store(slot, states)
+	copy(t.furtherStates(slot), states[1:])
 }
 
 // take takes a slot for a key, of which only the hash is looked at.

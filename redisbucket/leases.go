@@ -27,7 +27,7 @@ const MaxLeases = 1024
 //
 // It is tempting to ask before a lease is used up. But it holds no more than its size,
 // so that asks for the missing part only, and the more callers there are the less it
-// brings: whole leases, with what all who wait need besides, take half the exchanges.
+// brings. A whole lease, with what all who wait need besides, lasts longer.
 //
 // All times are counted from an origin by the local monotonic clock. One timer ends
 // all leases, and is set only while there are any. Another for each key lets those go
