@@ -8,10 +8,10 @@
 // capacity / refill after its last request, and until some calls later.
 //
 // A million keys take 45 bytes each with one limit, 66 with two, their own bytes
-// not counted: go test -run TestBytesPerKey -v ./keyed. A call waits for a hundred
-// or so others to be swept at most; but now and then one has the table of its shard, one of
-// 256, made anew, larger or smaller, which looks at each of its keys: at forty thousand
-// where there are ten million.
+// not counted: go test -run TestBytesPerKey -v ./keyed. A call waits for a hundred or
+// so others to be swept at most; but now and then one has the table of its shard, one
+// of 256, made anew, larger or smaller, which looks at each of its keys: at forty
+// thousand where there are ten million.
 //
 // Classes of customers, free and paid, say, are one Buckets each.
 package keyed
