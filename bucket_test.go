@@ -21,9 +21,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/aa014e13/tokenbucket"
-	"github.com/aa014e13/tokenbucket/internal/model"
-	"github.com/aa014e13/tokenbucket/internal/vectors"
-	"github.com/aa014e13/tokenbucket/internal/waittest"
+	"github.com/aa014e13/tokenbucket/internal/testing/model"
+	"github.com/aa014e13/tokenbucket/internal/testing/vectors"
+	"github.com/aa014e13/tokenbucket/internal/testing/waittest"
 )
 
 type (
@@ -681,12 +681,12 @@ func TestLimitsBind(t *testing.T) {
 	require.Equal(t, limits[1], d.Limit, "the first of those that would make the same cost wait longest")
 	require.Zero(t, d.Remaining())
 	d = limits.Take(states, 0, 1)
-	require.Equal(t, Decision{Wait: 2 * sec, Limit: limits[1]}, d)
+	require.Equal(t, Decision{Wait: 2 * sec, Limit: limits[1], LimitIndex: 1}, d)
 	require.Equal(t, 8.0, limits[0].Tokens(states[0], 0), "a refusal by one takes nothing from another")
 	d = limits.Take(states, 0, 3)
 	require.Equal(t, Never, d.Wait)
 	require.Equal(t, limits[1], d.Limit, "the one that can never be met")
-	require.Equal(t, Decision{OK: true}, Limits{}.Take(nil, 0, 0))
+	require.Equal(t, Decision{OK: true, LimitIndex: -1}, Limits{}.Take(nil, 0, 0))
 	require.Equal(t, Never, Limits{}.Take(nil, 0, 1).Wait)
 }
 

@@ -14,7 +14,7 @@ import (
 	"golang.org/x/time/rate"
 
 	"github.com/aa014e13/tokenbucket"
-	"github.com/aa014e13/tokenbucket/internal/vectors"
+	"github.com/aa014e13/tokenbucket/internal/testing/vectors"
 	"github.com/aa014e13/tokenbucket/keyed"
 )
 

@@ -3,8 +3,8 @@ module github.com/aa014e13/tokenbucket/benchmarks
 go 1.26.5
 
 require (
-	github.com/aa014e13/tokenbucket v0.0.0
-	github.com/aa014e13/tokenbucket/redisbucket v0.0.0
+	github.com/aa014e13/tokenbucket v0.1.0
+	github.com/aa014e13/tokenbucket/redisbucket v0.1.0
 	github.com/didip/tollbooth/v7 v7.0.2
 	github.com/failsafe-go/failsafe-go v0.9.8
 	github.com/go-chi/httprate v0.16.1

@@ -12,7 +12,7 @@ import (
 	goredisstore "github.com/throttled/throttled/v2/store/goredisstore.v9"
 
 	"github.com/aa014e13/tokenbucket"
-	"github.com/aa014e13/tokenbucket/internal/redistest"
+	"github.com/aa014e13/tokenbucket/internal/testing/redistest"
 	"github.com/aa014e13/tokenbucket/redisbucket"
 )
 

@@ -11,7 +11,7 @@ import (
 
 	"github.com/aa014e13/tokenbucket"
 	"github.com/aa014e13/tokenbucket/httplimit"
-	"github.com/aa014e13/tokenbucket/internal/fieldtest"
+	"github.com/aa014e13/tokenbucket/internal/testing/fieldtest"
 	"github.com/aa014e13/tokenbucket/keyed"
 )
 

@@ -23,7 +23,7 @@ import (
 
 	"github.com/aa014e13/tokenbucket"
 	"github.com/aa014e13/tokenbucket/httplimit"
-	"github.com/aa014e13/tokenbucket/internal/waittest"
+	"github.com/aa014e13/tokenbucket/internal/testing/waittest"
 	"github.com/aa014e13/tokenbucket/keyed"
 )
 

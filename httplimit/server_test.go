@@ -20,7 +20,7 @@ import (
 
 	"github.com/aa014e13/tokenbucket"
 	"github.com/aa014e13/tokenbucket/httplimit"
-	"github.com/aa014e13/tokenbucket/internal/waittest"
+	"github.com/aa014e13/tokenbucket/internal/testing/waittest"
 )
 
 // exchange sends a request over a connection of its own and returns the whole answer, but its date.

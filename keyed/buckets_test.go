@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/aa014e13/tokenbucket"
-	"github.com/aa014e13/tokenbucket/internal/waittest"
+	"github.com/aa014e13/tokenbucket/internal/testing/waittest"
 )
 
 // hookedClock calls a function, once, when it is read.

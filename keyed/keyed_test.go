@@ -16,8 +16,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/aa014e13/tokenbucket"
-	"github.com/aa014e13/tokenbucket/internal/vectors"
-	"github.com/aa014e13/tokenbucket/internal/waittest"
+	"github.com/aa014e13/tokenbucket/internal/testing/vectors"
+	"github.com/aa014e13/tokenbucket/internal/testing/waittest"
 	"github.com/aa014e13/tokenbucket/keyed"
 )
 

@@ -110,7 +110,7 @@ func (b *Buckets) Take(ctx context.Context, key string, cost float64) (tokenbuck
 		return b.fallback.Take(key, cost), nil
 	}
 	if err != nil {
-		return tokenbucket.Decision{}, err
+		return tokenbucket.Decision{LimitIndex: -1}, err
 	}
 	return b.decide(r, a, cost)
 }
@@ -128,7 +128,7 @@ func (b *Buckets) takeLeased(ctx context.Context, key string, cost float64, all 
 	case err != nil:
 		return d, err != errNotLeased, err
 	case o.granted && !all:
-		return tokenbucket.Decision{OK: true}, true, nil
+		return tokenbucket.Decision{OK: true, LimitIndex: -1}, true, nil
 	default:
 		return o.tell(b.limits, cost), true, nil
 	}
@@ -151,7 +151,7 @@ func legible(cost float64) float64 {
 func (b *Buckets) decide(r request, a answer, cost float64) (tokenbucket.Decision, error) {
 	now, states, err := a.states(b.limits, r)
 	if err != nil {
-		return tokenbucket.Decision{}, err
+		return tokenbucket.Decision{LimitIndex: -1}, err
 	}
 	d := b.limits.Take(states, now, cost)
 	if d.OK = a.admitted() || cost == 0; d.OK {

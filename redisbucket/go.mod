@@ -3,7 +3,7 @@ module github.com/aa014e13/tokenbucket/redisbucket
 go 1.26.0
 
 require (
-	github.com/aa014e13/tokenbucket v0.0.0
+	github.com/aa014e13/tokenbucket v0.1.0
 	github.com/alicebob/miniredis/v2 v2.40.0
 	github.com/redis/go-redis/v9 v9.23.0
 	github.com/stretchr/testify v1.12.1

@@ -16,7 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/aa014e13/tokenbucket"
-	"github.com/aa014e13/tokenbucket/internal/redistest"
+	"github.com/aa014e13/tokenbucket/internal/testing/redistest"
 	"github.com/aa014e13/tokenbucket/redisbucket"
 )
 

@@ -3,7 +3,7 @@ module github.com/aa014e13/tokenbucket/examples/gateway/browsertest
 go 1.26.0
 
 require (
-	github.com/aa014e13/tokenbucket v0.0.0
+	github.com/aa014e13/tokenbucket v0.1.0
 	github.com/chromedp/cdproto v0.160.1
 	github.com/chromedp/chromedp v0.23.1
 	github.com/stretchr/testify v1.12.1

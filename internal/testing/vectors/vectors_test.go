@@ -15,8 +15,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/aa014e13/tokenbucket"
-	"github.com/aa014e13/tokenbucket/internal/model"
-	"github.com/aa014e13/tokenbucket/internal/vectors"
+	"github.com/aa014e13/tokenbucket/internal/testing/model"
+	"github.com/aa014e13/tokenbucket/internal/testing/vectors"
 )
 
 var update = flag.Bool("update", false, "write testdata/limits.json anew")
@@ -82,7 +82,7 @@ func TestModelAgreesWithTheVectorsOfSeveralLimits(t *testing.T) {
 	}
 	got, err := os.ReadFile(file)
 	require.NoError(t, err)
-	require.True(t, bytes.Equal(want, got), "write it anew with: go test ./internal/vectors -update")
+	require.True(t, bytes.Equal(want, got), "write it anew with: go test ./internal/testing/vectors -update")
 }
 
 func encode(sequences []exactSequence) []byte {

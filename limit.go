@@ -1,0 +1,290 @@
+package tokenbucket
+
+import (
+	"fmt"
+	"math"
+	"time"
+
+	"github.com/aa014e13/tokenbucket/internal/timeline"
+)
+
+// Limit is the shape of a bucket. Its methods are the arithmetic, pure: they
+// depend on their arguments alone, and may be called by any number of goroutines.
+// All instants are counted from the same origin, which is the caller's to choose.
+//
+// The zero Limit is invalid: it admits nothing but a cost of 0.
+type Limit struct {
+	Capacity     float64 // tokens, above 0, at most 2^42
+	RefillPerSec float64 // tokens per second, above 0
+}
+
+const maxCapacity = 1 << 42
+
+// PerSecond returns Per(n, time.Second).
+func PerSecond(n float64) Limit { return Per(n, time.Second) }
+
+// PerMinute returns Per(n, time.Minute).
+func PerMinute(n float64) Limit { return Per(n, time.Minute) }
+
+// PerHour returns Per(n, time.Hour).
+func PerHour(n float64) Limit { return Per(n, time.Hour) }
+
+// Per returns a limit of n tokens per d on average: capacity n, refill n over d. A
+// full bucket plus what is refilled meanwhile passes up to 2n in one window of d;
+// where n in any window is a promise, use Within. Numbers that are not above 0
+// yield a limit that Validate refuses.
+func Per(n float64, d time.Duration) Limit {
+	return Limit{Capacity: n, RefillPerSec: perSec(n, d)}
+}
+
+// Within returns a limit that never passes more than n tokens in any window of
+// length d, wherever it starts: capacity burst, refill n - burst over d. The
+// smaller the burst, in tokens, the nearer the rate comes to n over d. A burst
+// that is not above 0 and below n, or a d of 0 or less, yields a limit that
+// Validate refuses.
+//
+// That is by the instants at which tokens are granted. A waiter whose timer is late
+// is granted its tokens as of the instant they fell due, so when a process stalls
+// its backlog leaves at once: whoever is banned for good by another's clock keeps
+// the queue short, or n smaller than allowed.
+func Within(n float64, d time.Duration, burst float64) Limit {
+	return Limit{Capacity: burst, RefillPerSec: perSec(n-burst, d)}
+}
+
+func perSec(tokens float64, d time.Duration) float64 {
+	if d <= 0 {
+		return 0
+	}
+	return tokens * 1e9 / float64(d.Nanoseconds())
+}
+
+// Validate returns nil, or an ErrInvalidLimit that says what to change.
+func (l Limit) Validate() error {
+	switch {
+	case !(l.Capacity > 0 && l.Capacity <= maxCapacity):
+		return fmt.Errorf("%w: capacity %v: choose one above 0 and at most 2^42 tokens", ErrInvalidLimit, l.Capacity)
+	case !(l.RefillPerSec > 0 && l.RefillPerSec <= math.MaxFloat64):
+		return fmt.Errorf("%w: refill %v: choose a finite one above 0 tokens per second", ErrInvalidLimit, l.RefillPerSec)
+	default:
+		return nil
+	}
+}
+
+// State is all that a bucket remembers. It is a ledger: while the bucket is below
+// its capacity, spending only lowers Balance and Anchor stays, so the balance may
+// be far below zero while the level is not.
+//
+//	level = min(Capacity, Balance + (now - Anchor) * RefillPerSec)
+//
+// It is tempting to keep the level itself and the instant of the last request.
+// But then every request rounds the level anew, and the errors add up; this way
+// one multiplication and one division lead from whole nanoseconds to the level,
+// however many requests there were. Only the costs are still added up: exactly
+// while they have few binary digits, as whole numbers, halves and quarters do;
+// where they do not, the balance rounds in its last place.
+//
+// Debts stop growing at a balance of -2^960, about -1e289 tokens. What is deeper is
+// no state of a bucket.
+//
+// The zero State is an empty bucket at the origin; [Limit.Full] makes a full one.
+type State struct {
+	Balance float64       // tokens at Anchor, less what was spent since
+	Anchor  time.Duration // since the origin
+}
+
+// elapsed returns the nanoseconds from the anchor to now. An instant before the
+// anchor counts as the anchor: clocks step back, and nothing is minted then.
+func (s State) elapsed(now time.Duration) uint64 {
+	if now <= s.Anchor {
+		return 0
+	}
+	return uint64(now) - uint64(s.Anchor)
+}
+
+// Full returns the state of a bucket that is full now.
+func (l Limit) Full(now time.Duration) State {
+	return State{Balance: l.Capacity, Anchor: now}
+}
+
+// IsFull reports whether a bucket has had time to fill by now. It then is the
+// same as Full(now), so that forgetting it loses nothing.
+func (l Limit) IsFull(s State, now time.Duration) bool {
+	return l.gain(s.elapsed(now)) >= l.need(s, l.Capacity)
+}
+
+func (l Limit) untilFull(s State, now time.Duration) time.Duration {
+	return l.until(s, now, l.need(s, l.Capacity))
+}
+
+// Tokens returns the level at now; below 0 it is debt. A level that pays for a
+// whole number of tokens is told as that number, whatever its last bits.
+func (l Limit) Tokens(s State, now time.Duration) float64 {
+	return l.wholeTokens(s, now)
+}
+
+// Take admits a request of the given cost at now and returns the state after it,
+// or refuses it and returns the state as it was. A refusal's Wait is the least
+// whole number of nanoseconds after which the same request would be admitted if
+// nothing else were taken: at 1 ns less it would still be refused.
+//
+// A cost of 0 is always admitted. A cost that is negative, NaN or above the
+// capacity never is.
+func (l Limit) Take(s State, now time.Duration, cost float64) (State, Decision) {
+	limits, states := [1]Limit{l}, [1]State{s}
+	d := Limits(limits[:]).Take(states[:], now, cost)
+	return states[0], d
+}
+
+// tolerance, relative to the larger of capacity and balance, is a shortfall that
+// counts as none: the level and the cost are sums of rounded numbers, and 0.3 is
+// to pay for 0.1 three times. What is borrowed so stays in the ledger.
+const tolerance = 1.0 / (1 << 50)
+
+func (l Limit) slack(s State) float64 {
+	if -s.Balance > l.Capacity {
+		return float64(tolerance * -s.Balance)
+	}
+	return float64(tolerance * l.Capacity)
+}
+
+// gain returns a billion times the tokens that so many nanoseconds bring, cap or
+// no cap: a product that is exact for ordinary numbers.
+func (l Limit) gain(elapsed uint64) float64 {
+	return float64(elapsed) * l.RefillPerSec
+}
+
+// need returns the gain that lifts the balance to a level. To compare the two is
+// as exact as to compare levels, and does without a division.
+func (l Limit) need(s State, level float64) float64 {
+	return (level - s.Balance) * 1e9
+}
+
+func (l Limit) level(s State, now time.Duration) float64 {
+	return min(l.Capacity, s.Balance+l.gain(s.elapsed(now))/1e9)
+}
+
+// wholeTokens returns the level, or the largest whole number that it pays for.
+func (l Limit) wholeTokens(s State, now time.Duration) float64 {
+	level := l.level(s, now)
+	paid, refused := math.Floor(level)+1, math.Floor(l.Capacity)+1
+	if paid >= refused || !l.pays(s, now, paid) {
+		return level
+	}
+	for { // many tokens are within the tolerance of a deep debt
+		middle := math.Floor((paid + refused) / 2)
+		switch {
+		case middle <= paid || middle >= refused:
+			return paid
+		case l.pays(s, now, middle):
+			paid = middle
+		default:
+			refused = middle
+		}
+	}
+}
+
+// pays is the admission test for a cost above 0 and up to the capacity.
+func (l Limit) pays(s State, now time.Duration, cost float64) bool {
+	return l.gain(s.elapsed(now)) >= l.need(s, cost-l.slack(s))
+}
+
+// wait returns 0 if a cost is admitted at now, else the least wait after which it is.
+func (l Limit) wait(s State, now time.Duration, cost float64) time.Duration {
+	switch {
+	case cost == 0:
+		return 0
+	case !(cost > 0 && cost <= l.Capacity):
+		return Never
+	default:
+		return l.until(s, now, l.need(s, cost-l.slack(s)))
+	}
+}
+
+// until returns the least wait after which the gain is what is needed, 0 if it is.
+func (l Limit) until(s State, now time.Duration, need float64) time.Duration {
+	elapsed := s.elapsed(now)
+	if l.gain(elapsed) >= need {
+		return 0
+	}
+	return timeline.Later(l.search(elapsed, need), timeline.Until(now, s.Anchor))
+}
+
+// search returns the least wait after which the gain is what is needed, if it is not yet:
+//
+//	ceil(need / RefillPerSec) - elapsed
+//
+// It is tempting to return just that, but it is off by a nanosecond now and then.
+// It is an estimate here; the comparison that admits decides.
+func (l Limit) search(elapsed uint64, need float64) time.Duration {
+	least := uint64(int64(math.Ceil(need / l.RefillPerSec))) // if out of range, anything
+	if least > elapsed && l.gain(least-1) < need && l.gain(least) >= need {
+		return time.Duration(least - elapsed)
+	}
+	refused, admitted := uint64(0), min(uint64(Never), math.MaxUint64-elapsed) // to the end of time
+	if l.gain(elapsed+admitted) < need {
+		return Never
+	}
+	for admitted-refused > 1 {
+		middle := refused + (admitted-refused)/2
+		if l.gain(elapsed+middle) >= need {
+			admitted = middle
+		} else {
+			refused = middle
+		}
+	}
+	return time.Duration(admitted)
+}
+
+// Precision thins as the ledger grows away from its anchor. Beyond these it is
+// anchored anew at the present level.
+const (
+	maxElapsed = 1 << 46 // ns, 19 hours: whole nanoseconds times refill stay exact
+	maxDebt    = 1 << 10 // capacities: one token of 2^42 is not lost in 2^52
+)
+
+// leastBalance keeps what a debt needs, 1e9 times as much, a finite number.
+const leastBalance = -0x1p960
+
+// spend returns the state after a cost has been taken at now, whatever the level.
+func (l Limit) spend(s State, now time.Duration, cost float64) State {
+	if l.IsFull(s, now) {
+		s = l.Full(max(now, s.Anchor))
+	} else if l.isFar(s, now) {
+		s = l.reanchor(s, now)
+	}
+	s.Balance -= cost
+	return s
+}
+
+// isFar reports whether a ledger has grown so far away from its anchor.
+func (l Limit) isFar(s State, now time.Duration) bool {
+	return s.elapsed(now) > maxElapsed || s.Balance < -maxDebt*l.Capacity
+}
+
+// reanchor anchors a state at its present level, where that gains precision. A
+// debt that deep in the level itself is left alone until half of it is paid:
+// anchoring it again at each request would round at each request.
+func (l Limit) reanchor(s State, now time.Duration) State {
+	level := l.level(s, now)
+	if s.elapsed(now) > maxElapsed || level > s.Balance/2 {
+		return State{Balance: level, Anchor: now}
+	}
+	return s
+}
+
+// charge is spend for costs of any size.
+func (l Limit) charge(s State, now time.Duration, cost float64) State {
+	s = l.spend(s, now, 0)
+	s.Balance = max(s.Balance-cost, leastBalance)
+	return s
+}
+
+// refund returns the state after tokens have been given back at now.
+func (l Limit) refund(s State, now time.Duration, tokens float64) State {
+	s = l.spend(s, now, 0)
+	if l.level(s, now)+tokens >= l.Capacity {
+		return l.Full(max(now, s.Anchor))
+	}
+	s.Balance += tokens
+	return s
+}

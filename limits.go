@@ -1,0 +1,158 @@
+package tokenbucket
+
+import (
+	"math"
+	"time"
+)
+
+// Limits are several limits that a request has to meet at once: it is admitted
+// if each of them admits it, and a refusal by one takes nothing from another. Its
+// methods work on one State for each limit, in the same order, which the caller
+// keeps and guards; all instants are counted from one origin.
+//
+// No limits at all admit nothing but a cost of 0.
+type Limits []Limit
+
+// Validate returns nil, or the ErrInvalidLimit of the first that is invalid.
+func (ls Limits) Validate() error {
+	for _, l := range ls {
+		if err := l.Validate(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// capacity returns the largest cost that can ever be met, in tokens.
+func (ls Limits) capacity() float64 {
+	if len(ls) == 0 {
+		return 0
+	}
+	least := ls[0].Capacity
+	for _, l := range ls[1:] {
+		least = min(least, l.Capacity)
+	}
+	return least
+}
+
+// TryAcquire admits a cost at now and spends it from every state, or changes
+// nothing and returns the wait of the limit that makes it wait longest.
+func (ls Limits) TryAcquire(states []State, now time.Duration, cost float64) (wait time.Duration, ok bool) {
+	if len(ls) == 0 && cost != 0 {
+		return Never, false
+	}
+	if wait = ls.wait(states, now, cost); wait > 0 {
+		return wait, false
+	}
+	ls.spend(states, now, cost)
+	return 0, true
+}
+
+// Take is TryAcquire with everything a header needs.
+func (ls Limits) Take(states []State, now time.Duration, cost float64) (d Decision) {
+	d.Wait, d.OK = ls.TryAcquire(states, now, cost)
+	ls.tell(&d, states, now, cost)
+	return d
+}
+
+// tell adds to a decision what is left after it.
+func (ls Limits) tell(d *Decision, states []State, now time.Duration, cost float64) {
+	d.LimitIndex = ls.binding(states, now, cost)
+	if d.LimitIndex >= 0 {
+		d.Limit = ls[d.LimitIndex]
+		d.Tokens = d.Limit.Tokens(states[d.LimitIndex], now)
+	}
+	if len(ls) > 1 {
+		if least := ls.Tokens(states, now); least < d.Tokens {
+			d.isShort, d.least = true, least
+		}
+	}
+}
+
+// Tokens returns the least of the levels at now.
+func (ls Limits) Tokens(states []State, now time.Duration) float64 {
+	least := math.Inf(1)
+	for i, l := range ls {
+		least = min(least, l.Tokens(states[i], now))
+	}
+	return least
+}
+
+// IsFull reports whether every limit has had time to fill by now.
+func (ls Limits) IsFull(states []State, now time.Duration) bool {
+	for i, l := range ls {
+		if !l.IsFull(states[i], now) {
+			return false
+		}
+	}
+	return true
+}
+
+// UntilFull returns how long from now every limit has had time to fill: 0 if it has,
+// Never beyond 292 years.
+func (ls Limits) UntilFull(states []State, now time.Duration) (longest time.Duration) {
+	for i, l := range ls {
+		longest = max(longest, l.untilFull(states[i], now))
+	}
+	return longest
+}
+
+// Fill makes every state full at now.
+func (ls Limits) Fill(states []State, now time.Duration) {
+	for i, l := range ls {
+		states[i] = l.Full(now)
+	}
+}
+
+// Refund gives tokens back to every state at now, up to its capacity. It returns
+// ErrInvalidCost unless tokens is finite and at least 0.
+func (ls Limits) Refund(states []State, now time.Duration, tokens float64) error {
+	if err := checkAmount(tokens); err != nil {
+		return err
+	}
+	for i, l := range ls {
+		states[i] = l.refund(states[i], now, tokens)
+	}
+	return nil
+}
+
+// Charge takes a cost from every state at now, whether it is there or not; only at
+// about 1e289 tokens does a debt stop growing. It returns ErrInvalidCost unless the
+// cost is finite and at least 0.
+func (ls Limits) Charge(states []State, now time.Duration, cost float64) error {
+	if err := checkAmount(cost); err != nil {
+		return err
+	}
+	for i, l := range ls {
+		states[i] = l.charge(states[i], now, cost)
+	}
+	return nil
+}
+
+func (ls Limits) wait(states []State, now time.Duration, cost float64) (longest time.Duration) {
+	for i, l := range ls {
+		longest = max(longest, l.wait(states[i], now, cost))
+	}
+	return longest
+}
+
+func (ls Limits) spend(states []State, now time.Duration, cost float64) {
+	for i, l := range ls {
+		states[i] = l.spend(states[i], now, cost)
+	}
+}
+
+// binding returns the index of the limit that makes a cost wait longest at now,
+// the first of several, -1 of none.
+func (ls Limits) binding(states []State, now time.Duration, cost float64) int {
+	if len(ls) < 2 {
+		return len(ls) - 1
+	}
+	binding, longest := 0, time.Duration(0)
+	for i, l := range ls {
+		if wait := l.wait(states[i], now, cost); wait > longest {
+			binding, longest = i, wait
+		}
+	}
+	return binding
+}
