@@ -342,12 +342,12 @@ func TestBadOptionsAreStartUpErrors(t *testing.T) {
 		"not ASCII":           httplimit.WithPolicyNames("ok", "é"),
 		"not printable":       httplimit.WithPolicyNames("a\n"),
 		"DEL":                 httplimit.WithPolicyNames("\x7f"),
-		"no such proxy":       httplimit.TrustedProxies(netip.Prefix{}),
+		"no such proxy":       httplimit.WithTrustedProxies(netip.Prefix{}),
 		"no cost function":    httplimit.WithCost(nil),
 		"no fallback":         httplimit.WithFallback(nil),
 		"a fallback of nil":   httplimit.WithFallback(httplimit.Shared(nil)),
-		"retry after nothing": httplimit.FailClosed(0),
-		"retry never":         httplimit.FailClosed(tokenbucket.Never),
+		"retry after nothing": httplimit.WithFailClosed(0),
+		"retry never":         httplimit.WithFailClosed(tokenbucket.Never),
 	} {
 		_, err := httplimit.New(limiter, opt)
 		require.ErrorIs(t, err, tokenbucket.ErrInvalidOption, name)
@@ -377,7 +377,7 @@ func TestLimiterThatFailsAdmits(t *testing.T) { // traefik#12091
 
 func TestLimiterThatFailsCanRefuse(t *testing.T) {
 	for wait, seconds := range map[time.Duration]string{1: "1", 1500 * time.Millisecond: "2", 2 * sec: "2"} {
-		g := newGatewayOf(t, broken{}, httplimit.FailClosed(wait))
+		g := newGatewayOf(t, broken{}, httplimit.WithFailClosed(wait))
 		answer := g.get("/")
 		require.Equal(t, 503, answer.StatusCode)
 		requireFields(t, map[string]string{"Retry-After": seconds, "Cache-Control": "no-store"}, answer)
@@ -390,7 +390,7 @@ func TestLimiterThatFailsCanRefuse(t *testing.T) {
 
 func TestLimiterThatFailsCanAskAnother(t *testing.T) {
 	local := httplimit.Shared(tokenbucket.MustNew(tokenbucket.Limit{Capacity: 1, RefillPerSec: 0.001}, tokenbucket.WithClock(new(waittest.Clock))))
-	g := newGatewayOf(t, broken{}, httplimit.WithFallback(local), httplimit.FailClosed(sec))
+	g := newGatewayOf(t, broken{}, httplimit.WithFallback(local), httplimit.WithFailClosed(sec))
 	require.Equal(t, 200, g.get("/").StatusCode)
 	require.True(t, g.lastEvent().Decision.OK)
 	require.ErrorIs(t, g.lastEvent().Err, errBroken)
@@ -402,7 +402,7 @@ func TestLimiterThatFailsCanAskAnother(t *testing.T) {
 		"RateLimit": `"default";r=0;t=1000`, "RateLimit-Policy": `"default";q=1;w=1000`, "Retry-After": "1000", "Cache-Control": "no-store",
 	}, refused)
 
-	neither := newGatewayOf(t, broken{}, httplimit.WithFallback(broken{}), httplimit.FailClosed(sec))
+	neither := newGatewayOf(t, broken{}, httplimit.WithFallback(broken{}), httplimit.WithFailClosed(sec))
 	require.Equal(t, 503, neither.get("/").StatusCode)
 	require.ErrorIs(t, neither.lastEvent().Err, errBroken)
 
@@ -412,7 +412,7 @@ func TestLimiterThatFailsCanAskAnother(t *testing.T) {
 }
 
 func TestReportOnly(t *testing.T) {
-	g := newGateway(t, []tokenbucket.Limit{{Capacity: 1, RefillPerSec: 0.5}}, httplimit.ReportOnly())
+	g := newGateway(t, []tokenbucket.Limit{{Capacity: 1, RefillPerSec: 0.5}}, httplimit.WithReportOnly())
 	g.get("/")
 	require.False(t, g.lastEvent().Refused)
 	answer := g.get("/")
@@ -425,7 +425,7 @@ func TestReportOnly(t *testing.T) {
 	require.Equal(t, 2*sec, g.lastEvent().Decision.Wait)
 	require.Equal(t, 2, g.served)
 
-	closed := newGatewayOf(t, broken{}, httplimit.ReportOnly(), httplimit.FailClosed(sec))
+	closed := newGatewayOf(t, broken{}, httplimit.WithReportOnly(), httplimit.WithFailClosed(sec))
 	answer = closed.get("/")
 	require.Equal(t, 200, answer.StatusCode)
 	requireFields(t, map[string]string{}, answer)
@@ -519,7 +519,7 @@ func TestLengthOfAnOuterLayerIsNotTheRefusals(t *testing.T) {
 
 // The request is the handler's: to find its price changes nothing of it.
 func TestRequestIsLeftAlone(t *testing.T) {
-	g := newGateway(t, tenHalf, prices, httplimit.TrustedProxies(netip.MustParsePrefix("192.0.2.0/24")))
+	g := newGateway(t, tenHalf, prices, httplimit.WithTrustedProxies(netip.MustParsePrefix("192.0.2.0/24")))
 	request := httptest.NewRequest("GET", "/users/7", nil)
 	request.Header.Set("X-Forwarded-For", "203.0.113.7")
 	before := request.Clone(request.Context())

@@ -67,7 +67,7 @@ func TestTenPortsAreOneClient(t *testing.T) { // ezauth#147
 }
 
 func TestTrustedProxies(t *testing.T) { // tollbooth#2
-	keyOf := asker(t, httplimit.TrustedProxies(netip.MustParsePrefix("10.0.0.0/8")), httplimit.TrustedProxies(
+	keyOf := asker(t, httplimit.WithTrustedProxies(netip.MustParsePrefix("10.0.0.0/8")), httplimit.WithTrustedProxies(
 		netip.MustParsePrefix("fd00::/8"), netip.MustParsePrefix("::ffff:172.16.0.0/108")))
 	for _, c := range []struct {
 		peer  string
@@ -111,7 +111,7 @@ func TestTrustedProxies(t *testing.T) { // tollbooth#2
 }
 
 func TestLongForwardedForIsWalked(t *testing.T) {
-	keyOf := asker(t, httplimit.TrustedProxies(netip.MustParsePrefix("10.0.0.0/8")))
+	keyOf := asker(t, httplimit.WithTrustedProxies(netip.MustParsePrefix("10.0.0.0/8")))
 	line := "203.0.113.7" + strings.Repeat(", 10.0.0.1", 10_000)
 	require.Equal(t, "203.0.113.7", keyOf(from("10.0.0.5:1"), header("X-Forwarded-For", "198.51.100.66", line)))
 }
@@ -141,7 +141,7 @@ func TestAPIKeysAreNotTold(t *testing.T) {
 	require.Equal(t, "192.0.2.1", keyOf(peer, header("Authorization", "Bearer ")))
 	require.Len(t, keyOf(peer, header("X-API-Key", strings.Repeat("a", 10_000))), len("X-Api-Key:")+32)
 
-	behind := asker(t, httplimit.WithAPIKey("X-API-Key"), httplimit.TrustedProxies(netip.MustParsePrefix("192.0.2.1/32")))
+	behind := asker(t, httplimit.WithAPIKey("X-API-Key"), httplimit.WithTrustedProxies(netip.MustParsePrefix("192.0.2.1/32")))
 	require.Equal(t, "203.0.113.7", behind(peer, header("X-Forwarded-For", "203.0.113.7")), "without a key, the client's address")
 }
 
@@ -223,7 +223,7 @@ func FuzzForwardedFor(f *testing.F) {
 	f.Add("10.0.0.5:1", "10.0.0.1\x00", "\t10.0.0.1 ")
 	trusted := []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("fd00::/8")}
 	isTrusted := func(addr netip.Addr) bool { return trusted[0].Contains(addr) || trusted[1].Contains(addr) }
-	trusting, untrusting := asker(f, httplimit.TrustedProxies(trusted...)), asker(f)
+	trusting, untrusting := asker(f, httplimit.WithTrustedProxies(trusted...)), asker(f)
 	f.Fuzz(func(t *testing.T, peer, first, second string) {
 		with := []func(*http.Request){from(peer), header("X-Forwarded-For", first, second)}
 		require.Equal(t, untrusting(from(peer)), untrusting(with...), "nobody is trusted, so the header counts for nothing")

@@ -161,7 +161,7 @@ func TestBothReportsWhatCouldNotBeGivenBack(t *testing.T) {
 	h := newHouse(t, tenHalf[0], tenHalf[0])
 	require.NoError(t, h.everyone.Charge(10))
 	first := stingy{httplimit.PerKey(h.own)}
-	g := newGatewayOf(t, httplimit.Both(first, httplimit.Shared(h.everyone)), httplimit.FailClosed(sec))
+	g := newGatewayOf(t, httplimit.Both(first, httplimit.Shared(h.everyone)), httplimit.WithFailClosed(sec))
 	require.Equal(t, 503, g.get("/").StatusCode)
 	require.ErrorIs(t, g.lastEvent().Err, errStingy)
 	_, err := httplimit.Both(first, broken{}).Take(context.Background(), "alice", 2)

@@ -65,13 +65,13 @@ func (c *config) validate() error {
 	case c.cost == nil:
 		return invalid("WithCost(nil): pass a function, or leave it out for a cost of 1")
 	case c.closed && (c.closedFor <= 0 || c.closedFor == tokenbucket.Never):
-		return invalid("FailClosed(%v): choose a time above 0 to retry after", c.closedFor)
+		return invalid("WithFailClosed(%v): choose a time above 0 to retry after", c.closedFor)
 	case c.addresses.ipv6Bits < 1 || c.addresses.ipv6Bits > 128:
 		return invalid("WithIPv6Prefix(%d): choose from 1 to 128 bits", c.addresses.ipv6Bits)
 	}
 	for i, p := range c.addresses.trusted {
 		if !p.IsValid() {
-			return invalid("TrustedProxies: prefix %d is not valid: pass what netip.ParsePrefix returned without an error", i)
+			return invalid("WithTrustedProxies: prefix %d is not valid: pass what netip.ParsePrefix returned without an error", i)
 		}
 	}
 	for _, h := range c.keyHeaders {
@@ -159,14 +159,14 @@ func withKeyHeaders(names []string, secret bool) Option {
 	}
 }
 
-// TrustedProxies adds proxies whose X-Forwarded-For is believed. All lines of the
+// WithTrustedProxies adds proxies whose X-Forwarded-For is believed. All lines of the
 // field are one list, which is walked from the right past trusted addresses: the
 // first one that is not trusted is the client, and the last one there is if the
 // list ends before, or something that is not an address. Elements may have a port,
 // and brackets. By default, nobody is trusted, and the field counts for nothing.
 //
 // A peer on a Unix socket has no address that could be trusted.
-func TrustedProxies(prefixes ...netip.Prefix) Option {
+func WithTrustedProxies(prefixes ...netip.Prefix) Option {
 	return func(c *config) {
 		for _, p := range prefixes {
 			c.addresses.trusted = append(c.addresses.trusted, foldPrefix(p))
@@ -233,24 +233,24 @@ func WithRefusal(refuse func(http.ResponseWriter, *http.Request, tokenbucket.Dec
 	return func(c *config) { c.refuse = refuse }
 }
 
-// FailClosed refuses requests with 503 when the limiter fails, and tells them to
+// WithFailClosed refuses requests with 503 when the limiter fails, and tells them to
 // retry after the given time, above 0, rounded up to whole seconds. By default,
 // they are admitted then.
-func FailClosed(retryAfter time.Duration) Option {
+func WithFailClosed(retryAfter time.Duration) Option {
 	return func(c *config) { c.closed, c.closedFor = true, retryAfter }
 }
 
 // WithFallback asks a second limiter when the first fails: one on this machine
 // for a store that is down, say. If it fails as well, requests are admitted, or
-// refused if FailClosed says so. By default, there is none.
+// refused if WithFailClosed says so. By default, there is none.
 func WithFallback(limiter Limiter) Option {
 	return func(c *config) { c.limiters = append(c.limiters[:1:1], limiter) }
 }
 
-// ReportOnly never refuses: what would have been refused is told to the observer,
+// WithReportOnly never refuses: what would have been refused is told to the observer,
 // and by the figures in the header, without Retry-After. By default, requests are
 // refused.
-func ReportOnly() Option {
+func WithReportOnly() Option {
 	return func(c *config) { c.reportOnly = true }
 }
 
@@ -267,6 +267,6 @@ type Event struct {
 	Key      string
 	Cost     float64              // tokens
 	Decision tokenbucket.Decision // zero if nobody could decide
-	Refused  bool                 // with 429, or 503 if nobody could decide; or it would have been but for ReportOnly
+	Refused  bool                 // with 429, or 503 if nobody could decide; or it would have been but for WithReportOnly
 	Err      error                // of the limiter that failed; of the fallback too, if that did
 }

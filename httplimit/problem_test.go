@@ -107,7 +107,7 @@ func TestUndecidedIsWhatJSONMakesOfIt(t *testing.T) {
 		requireBody(t, problem{
 			Type: "about:blank", Title: "Service Unavailable", Status: 503,
 			Detail: fmt.Sprintf("The rate limiter does not answer: retry in %d s.", seconds),
-		}, newGatewayOf(t, broken{}, httplimit.FailClosed(wait)).get("/").Body)
+		}, newGatewayOf(t, broken{}, httplimit.WithFailClosed(wait)).get("/").Body)
 	}
 }
 

@@ -200,7 +200,7 @@ func TestManyAtOnce(t *testing.T) {
 func TestUnixSocket(t *testing.T) {
 	listener, err := net.Listen("unix", filepath.Join(t.TempDir(), "socket"))
 	require.NoError(t, err)
-	g := newGateway(t, []tokenbucket.Limit{{Capacity: 1, RefillPerSec: 1}}, httplimit.TrustedProxies(netip.MustParsePrefix("::/0"), netip.MustParsePrefix("0.0.0.0/0")))
+	g := newGateway(t, []tokenbucket.Limit{{Capacity: 1, RefillPerSec: 1}}, httplimit.WithTrustedProxies(netip.MustParsePrefix("::/0"), netip.MustParsePrefix("0.0.0.0/0")))
 	server := &httptest.Server{Listener: listener, Config: &http.Server{Handler: g.handler}}
 	server.Start()
 	defer server.Close()
