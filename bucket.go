@@ -54,8 +54,9 @@ type Bucket struct {
 	single [1]State      // where the states are, if it is one
 	steady steady        // opens an epoch
 	queue  queue
-	plan   plan     // how the queue will be served
-	_      [56]byte // so that Buckets begin with a cache line
+	plan   plan               // how the queue will be served
+	holds  map[*hold]struct{} // callers of WaitPause
+	_      [48]byte           // so that Buckets begin with a cache line
 }
 
 // New returns a full bucket. It returns ErrInvalidLimit or ErrInvalidOption for
@@ -246,6 +247,7 @@ func (b *Bucket) Fill() {
 	defer b.mu.Unlock()
 	b.opens = 0
 	b.limits.Fill(b.states, at)
+	b.nudgeHoldsLocked()
 	b.replanLocked()
 }
 
@@ -315,13 +317,13 @@ func (b *Bucket) Tokens() float64 {
 	return least
 }
 
-// Waiting returns how many waiters are queued, their timers set, and how many
-// reservations are not yet due. A test with a mock clock polls it before it
+// Waiting returns how many waiters are queued or in WaitPause, their timers set, and
+// how many reservations are not yet due. A test with a mock clock polls it before it
 // advances the clock.
 func (b *Bucket) Waiting() int {
 	b.lock()
 	defer b.mu.Unlock()
-	waiting := 0
+	waiting := b.sleepingHoldsLocked()
 	for w := b.queue.head; w != nil; w = w.next {
 		if w.nudges == nil || w.asleep && w.alarm > b.latest {
 			waiting++

@@ -217,7 +217,7 @@ func (b *Buckets[K]) Tokens(key K) float64 {
 	return b.limits.Tokens(v.states, v.at)
 }
 
-// Waiting returns how many wait for the key.
+// Waiting returns how many wait for the key, as Bucket.Waiting counts them.
 func (b *Buckets[K]) Waiting(key K) int {
 	var v visit[K]
 	b.enter(&v, key)

@@ -1,0 +1,20 @@
+package keyed
+
+import (
+	"context"
+	"time"
+)
+
+// WaitPause waits until no pause of the key's bucket lasts, as Bucket.WaitPause does.
+func (b *Buckets[K]) WaitPause(ctx context.Context, key K) (waited time.Duration, err error) {
+	var v visit[K]
+	b.enter(&v, key)
+	if v.attended == nil { // a paused key is attended
+		b.leave(&v)
+		return 0, nil
+	}
+	bucket := b.attend(&v).bucket
+	b.leave(&v)
+	defer b.unattend(&v)
+	return bucket.WaitPause(ctx)
+}

@@ -1,0 +1,112 @@
+package tokenbucket
+
+import (
+	"context"
+	"time"
+
+	"github.com/aa014e13/tokenbucket/internal/timeline"
+)
+
+// WaitPause waits until no pause lasts, by the bucket's clock, and returns for how long
+// one lasted: 0, at once, if the bucket is not paused. A pause that becomes longer
+// meanwhile is waited for to its new end; Fill releases at once. WaitPause takes no
+// tokens and has no place in the queue.
+//
+// It returns the context's error if ctx ends before the pause does.
+//
+// It is for a caller that has paid already but not begun, such as an HTTP client whose
+// request still waits for a connection. Wait does not need it.
+func (b *Bucket) WaitPause(ctx context.Context) (waited time.Duration, err error) {
+	if b.epoch.Load() != nil { // it ends before a pause begins
+		return 0, nil
+	}
+	since, h := b.hold()
+	if h == nil {
+		return 0, nil
+	}
+	for {
+		select {
+		case <-b.setAlarm(h):
+		case <-h.nudges:
+		case <-ctx.Done():
+		}
+		if now, released := b.release(ctx, h); released {
+			return timeline.Until(since, now), h.err
+		}
+	}
+}
+
+// hold is a caller of WaitPause. It is not in the queue: it neither waits for others
+// nor do others wait for it.
+type hold struct {
+	nudges chan struct{} // one is sent when the pause ends early
+	ends   time.Duration // the end of the pause, as far as the hold knows
+	asleep bool          // its timer is set
+	err    error
+}
+
+// hold adds a hold if the bucket is paused.
+func (b *Bucket) hold() (since time.Duration, h *hold) {
+	now, at := b.lock()
+	defer b.mu.Unlock()
+	if at >= b.opens {
+		return 0, nil
+	}
+	h = &hold{nudges: make(chan struct{}, 1), ends: b.opens}
+	if b.holds == nil {
+		b.holds = map[*hold]struct{}{}
+	}
+	b.holds[h] = struct{}{}
+	return now, h
+}
+
+// setAlarm sets the timer of a hold that is about to sleep. As setTimer, it calls the
+// clock without the lock.
+func (b *Bucket) setAlarm(h *hold) <-chan time.Time {
+	var timer <-chan time.Time
+	if h.ends != Never {
+		timer = b.startTimer(h.ends)
+	}
+	b.mu.Lock()
+	h.asleep = len(h.nudges) == 0
+	b.mu.Unlock()
+	return timer
+}
+
+// release removes a hold that woke, if the pause or its context has ended.
+func (b *Bucket) release(ctx context.Context, h *hold) (now time.Duration, released bool) {
+	now, at := b.lock()
+	defer b.mu.Unlock()
+	h.asleep = false
+	if at < b.opens && ctx.Err() == nil {
+		h.ends = b.opens
+		return now, false
+	}
+	if at < b.opens {
+		h.err = ctx.Err()
+	}
+	if delete(b.holds, h); len(b.holds) == 0 {
+		b.holds = nil // maps give no memory back
+	}
+	return now, true
+}
+
+// nudgeHoldsLocked wakes every hold, since the pause has ended early.
+func (b *Bucket) nudgeHoldsLocked() {
+	for h := range b.holds {
+		select {
+		case h.nudges <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// sleepingHoldsLocked returns how many holds sleep, their timers set.
+func (b *Bucket) sleepingHoldsLocked() (sleeping int) {
+	for h := range b.holds {
+		if h.asleep && h.ends > b.latest {
+			sleeping++
+		}
+	}
+	return sleeping
+}
