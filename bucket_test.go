@@ -8,6 +8,7 @@ import (
 	"math"
 	"math/big"
 	"math/rand/v2"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -83,23 +84,19 @@ func TestVectorsThroughLimits(t *testing.T) {
 	}
 }
 
-// In a bubble, since the mock sleeps a little whenever it is set.
 func TestVectorsThroughBucket(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		for _, v := range vectors.All() {
-			mock := clock.NewMock()
-			start := mock.Now()
-			taking, trying := newBucket(t, mock, v.Limits...), newBucket(t, mock, v.Limits...)
-			for i, step := range v.Steps {
-				mock.Set(start.Add(step.At))
-				requireStep(t, step, taking.Take(step.Cost), "%s, step %d", v.Name, i)
-				wait, ok := trying.TryAcquire(step.Cost)
-				requireStep(t, step, Decision{OK: ok, Wait: wait}, "%s, step %d", v.Name, i)
-				_, states := trying.State()
-				requireLeast(t, step, trying.Tokens(), v.Limits, states, "%s, step %d", v.Name, i)
-			}
+	for _, v := range vectors.All() {
+		mock := new(waittest.Clock)
+		taking, trying := newBucket(t, mock, v.Limits...), newBucket(t, mock, v.Limits...)
+		for i, step := range v.Steps {
+			mock.Set(step.At)
+			requireStep(t, step, taking.Take(step.Cost), "%s, step %d", v.Name, i)
+			wait, ok := trying.TryAcquire(step.Cost)
+			requireStep(t, step, Decision{OK: ok, Wait: wait}, "%s, step %d", v.Name, i)
+			_, states := trying.State()
+			requireLeast(t, step, trying.Tokens(), v.Limits, states, "%s, step %d", v.Name, i)
 		}
-	})
+	}
 }
 
 func requireStep(t *testing.T, step vectors.Step, d Decision, where ...any) {
@@ -1980,15 +1977,18 @@ func TestMaxWaitersAreCountedLast(t *testing.T) {
 
 // Clocks, and the moments between two steps.
 
-// heldClock is a mock on which a test holds the goroutine up that reads it next,
-// after it has read: as the scheduler may.
+// heldClock lets a test hold up a goroutine that reads the clock or sets a timer, as
+// the scheduler may.
 type heldClock struct {
-	*clock.Mock
-	hold atomic.Pointer[heldReading]
+	waittest.Clock
+	hold  atomic.Pointer[heldReading]
+	after atomic.Pointer[func()] // runs before the next timer is set
 }
 
+// heldReading is a goroutine that has read the clock and goes on with resume.
 type heldReading struct{ read, resume chan struct{} }
 
+// holdNext holds up the next goroutine that reads the clock, after it has read.
 func (c *heldClock) holdNext() *heldReading {
 	h := &heldReading{make(chan struct{}), make(chan struct{})}
 	c.hold.Store(h)
@@ -1996,7 +1996,7 @@ func (c *heldClock) holdNext() *heldReading {
 }
 
 func (c *heldClock) Since(t time.Time) time.Duration {
-	now := c.Mock.Since(t)
+	now := c.Clock.Since(t)
 	if h := c.hold.Swap(nil); h != nil {
 		close(h.read)
 		<-h.resume
@@ -2004,11 +2004,18 @@ func (c *heldClock) Since(t time.Time) time.Duration {
 	return now
 }
 
+func (c *heldClock) After(d time.Duration) <-chan time.Time {
+	if run := c.after.Swap(nil); run != nil {
+		(*run)()
+	}
+	return c.Clock.After(d)
+}
+
 func TestReadInOneOrderLockedInAnother(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		mock := &heldClock{Mock: clock.NewMock()}
+		mock := new(heldClock)
 		bucket := newBucket(t, mock, Limit{3, 1})
-		mock.Add(10 * sec)
+		mock.Set(10 * sec)
 		var group sync.WaitGroup
 		late := func(call func()) *heldReading {
 			h := mock.holdNext()
@@ -2026,7 +2033,7 @@ func TestReadInOneOrderLockedInAnother(t *testing.T) {
 			assert.False(t, ok)
 			assert.Equal(t, 7*sec, wait, "2 are there at 17 s")
 		})
-		mock.Add(5 * sec)
+		mock.Set(15 * sec)
 		_, ok := bucket.TryAcquire(1)
 		require.True(t, ok)
 		for _, h := range []*heldReading{acquired, waited, refused} {
@@ -2040,8 +2047,7 @@ func TestReadInOneOrderLockedInAnother(t *testing.T) {
 
 func TestDeadlineIsHeldAgainstTheTurnNotAnOldReading(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		mock := &heldClock{Mock: clock.NewMock()}
-		mock.Set(time.Now())
+		mock := &heldClock{Clock: *waittest.NewClock(time.Now())}
 		bucket := newBucket(t, mock, Limit{1, 1})
 		bucket.TryAcquire(1)
 		ctx, cancel := context.WithTimeout(context.Background(), 5500*ms)
@@ -2051,10 +2057,10 @@ func TestDeadlineIsHeldAgainstTheTurnNotAnOldReading(t *testing.T) {
 		go func() { result <- bucket.Wait(ctx, 1) }() // due at 1 s
 		<-h.read
 		time.Sleep(5 * sec)
-		mock.Set(time.Now())
+		mock.Set(5 * sec)
 		close(h.resume)
 		synctest.Wait()
-		mock.Add(1)
+		mock.Set(5*sec + 1)
 		require.NoError(t, <-result)
 	})
 }
@@ -2063,7 +2069,7 @@ func TestDeadlineIsHeldAgainstTheTurnNotAnOldReading(t *testing.T) {
 // A test that sees Waiting() == 1 may advance. If B were counted before its new
 // timer is set, it would sleep on and the test would hang.
 func TestWaitingCountsOnlyWhoseTimerIsSet(t *testing.T) {
-	mock := &heldClock{Mock: clock.NewMock()}
+	mock := new(heldClock)
 	bucket := newBucket(t, mock, Limit{1, 1})
 	bucket.TryAcquire(1)
 	ctx, cancel := context.WithCancel(context.Background())
@@ -2072,7 +2078,7 @@ func TestWaitingCountsOnlyWhoseTimerIsSet(t *testing.T) {
 	pollWaiting(bucket, 1)
 	go func() { b <- bucket.Wait(context.Background(), 1) }()
 	pollWaiting(bucket, 2)
-	mock.Add(500 * ms)
+	mock.Set(500 * ms)
 
 	aWakes := mock.holdNext()
 	cancel()
@@ -2084,14 +2090,14 @@ func TestWaitingCountsOnlyWhoseTimerIsSet(t *testing.T) {
 	require.Zero(t, bucket.Waiting(), "B has woken and is about to set another timer")
 	close(bWakes.resume)
 	pollWaiting(bucket, 1)
-	mock.Add(500 * ms)
+	mock.Set(sec)
 	require.NoError(t, <-b)
 }
 
 // A charge makes the timer ring too early: until the waiter has set another, it is
 // not counted.
 func TestWaitingDoesNotCountWhoWokeInVain(t *testing.T) {
-	mock := &heldClock{Mock: clock.NewMock()}
+	mock := new(heldClock)
 	bucket := newBucket(t, mock, Limit{1, 1})
 	bucket.TryAcquire(1)
 	left := make(chan error, 1)
@@ -2099,28 +2105,23 @@ func TestWaitingDoesNotCountWhoWokeInVain(t *testing.T) {
 	pollWaiting(bucket, 1)
 	require.NoError(t, bucket.Charge(1))
 	wakes := mock.holdNext()
-	added := make(chan struct{})
-	go func() {
-		defer close(added)
-		mock.Add(sec)
-	}()
+	mock.Set(sec)
 	<-wakes.read
 	setsTimer := mock.holdNext()
 	close(wakes.resume)
 	<-setsTimer.read
 	require.Zero(t, bucket.Waiting())
 	close(setsTimer.resume)
-	<-added
 	pollWaiting(bucket, 1)
-	mock.Add(sec)
+	mock.Set(2 * sec)
 	require.NoError(t, <-left)
 }
 
-// One Add may go on while a waiter is about to set its timer: between its reading of
+// A mock may move while a waiter is about to set its timer: between its reading of
 // the clock and the timer lie 9 s here, and the timer would ring at 11 s.
 func TestMockThatMovesWhileATimerIsSet(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		mock := &heldClock{Mock: clock.NewMock()}
+		mock := new(heldClock)
 		bucket := newBucket(t, mock, Limit{1, 1})
 		bucket.TryAcquire(1)
 		var group sync.WaitGroup
@@ -2136,11 +2137,8 @@ func TestMockThatMovesWhileATimerIsSet(t *testing.T) {
 		synctest.Wait()
 		require.Equal(t, 2, bucket.Waiting())
 
-		firstWakes, added := mock.holdNext(), make(chan struct{})
-		go func() {
-			defer close(added)
-			mock.Add(10 * sec)
-		}()
+		firstWakes := mock.holdNext()
+		mock.Set(sec)
 		<-firstWakes.read
 		lastWakes := mock.holdNext()
 		close(firstWakes.resume)
@@ -2148,7 +2146,7 @@ func TestMockThatMovesWhileATimerIsSet(t *testing.T) {
 		setsTimer := mock.holdNext()
 		close(lastWakes.resume)
 		<-setsTimer.read
-		<-added
+		mock.Set(10 * sec)
 		close(setsTimer.resume)
 		group.Wait()
 	})
@@ -2157,39 +2155,7 @@ func TestMockThatMovesWhileATimerIsSet(t *testing.T) {
 // pollWaiting is what a test with a mock clock does before it advances it.
 func pollWaiting(bucket *tokenbucket.Bucket, n int) {
 	for bucket.Waiting() != n {
-		time.Sleep(10 * time.Microsecond)
-	}
-}
-
-func TestPolledMockNeverHangs(t *testing.T) {
-	for range 20 {
-		mock := clock.NewMock()
-		bucket := newBucket(t, mock, Limit{4, 1})
-		bucket.TryAcquire(4)
-		var group sync.WaitGroup
-		queue := func(ctx context.Context, cost float64) {
-			group.Go(func() { _ = bucket.Wait(ctx, cost) })
-		}
-		ctx, cancel := context.WithCancel(context.Background())
-		queue(ctx, 4)
-		pollWaiting(bucket, 1)
-		for range 3 {
-			queue(context.Background(), 1)
-		}
-		pollWaiting(bucket, 4)
-		mock.Add(500 * ms)
-		cancel() // the first of the others is due at 1 s
-		pollWaiting(bucket, 3)
-		mock.Add(500 * ms)
-		pollWaiting(bucket, 2)
-		assert.NoError(t, bucket.Refund(0.75)) // the next at 1.25 s
-		pollWaiting(bucket, 2)
-		mock.Add(250 * ms)
-		pollWaiting(bucket, 1)
-		bucket.Pause(sec) // the last at 3.25 s
-		pollWaiting(bucket, 1)
-		mock.Add(2 * sec)
-		group.Wait()
+		runtime.Gosched()
 	}
 }
 
@@ -2692,43 +2658,12 @@ func TestMaxWaitersLetsExactlySoManyIn(t *testing.T) {
 
 // Waiting, polled by a test on a mock clock before it advances the clock.
 
-// steadyClock lets a test step in where the scheduler might.
-type steadyClock struct {
-	waittest.Clock
-	read  atomic.Pointer[stop]   // holds up whoever reads the clock next, after it has
-	after atomic.Pointer[func()] // runs before the next timer is set
-}
-
-type stop struct{ reached, resume chan struct{} }
-
-func (c *steadyClock) Since(origin time.Time) time.Duration {
-	now := c.Clock.Since(origin)
-	if s := c.read.Swap(nil); s != nil {
-		close(s.reached)
-		<-s.resume
-	}
-	return now
-}
-
-func (c *steadyClock) After(d time.Duration) <-chan time.Time {
-	if run := c.after.Swap(nil); run != nil {
-		(*run)()
-	}
-	return c.Clock.After(d)
-}
-
-func (c *steadyClock) stopNextReading() *stop {
-	s := &stop{make(chan struct{}), make(chan struct{})}
-	c.read.Store(s)
-	return s
-}
-
 // advanceWhenCounted does what a test does that polls Waiting: once it counts one
 // waiter it sets the clock to the instant at which that one is due, here at the
 // worst of all moments for the waiter, which is held up at s.
-func advanceWhenCounted(t *testing.T, mock *steadyClock, bucket *tokenbucket.Bucket, s *stop, due time.Duration) {
+func advanceWhenCounted(t *testing.T, mock *heldClock, bucket *tokenbucket.Bucket, s *heldReading, due time.Duration) {
 	t.Helper()
-	<-s.reached
+	<-s.read
 	counted := bucket.Waiting() > 0
 	set := func() { mock.Set(due) }
 	if counted {
@@ -2743,7 +2678,7 @@ func advanceWhenCounted(t *testing.T, mock *steadyClock, bucket *tokenbucket.Buc
 	}
 }
 
-func requireDone(t *testing.T, mock *steadyClock, left chan error) {
+func requireDone(t *testing.T, mock *heldClock, left chan error) {
 	t.Helper()
 	select {
 	case err := <-left:
@@ -2757,11 +2692,11 @@ func requireDone(t *testing.T, mock *steadyClock, left chan error) {
 
 func TestWaitingDoesNotCountWhoHasYetToSetItsTimer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		mock := new(steadyClock)
+		mock := new(heldClock)
 		bucket := newBucket(t, mock, Limit{1, 1})
 		bucket.TryAcquire(1)
 		left := make(chan error, 1)
-		queueing := mock.stopNextReading()
+		queueing := mock.holdNext()
 		go func() { left <- bucket.Wait(context.Background(), 1) }()
 		advanceWhenCounted(t, mock, bucket, queueing, sec)
 		requireDone(t, mock, left)
@@ -2770,14 +2705,14 @@ func TestWaitingDoesNotCountWhoHasYetToSetItsTimer(t *testing.T) {
 
 func TestWaitingDoesNotCountWhoseTimerRangInVain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		mock := new(steadyClock)
+		mock := new(heldClock)
 		bucket := newBucket(t, mock, Limit{1, 1})
 		bucket.TryAcquire(1)
 		left := make(chan error, 1)
 		go func() { left <- bucket.Wait(context.Background(), 1) }()
 		synctest.Wait()
 		require.NoError(t, bucket.Charge(1)) // due at 2 s now
-		woken := mock.stopNextReading()
+		woken := mock.holdNext()
 		mock.Set(sec)
 		advanceWhenCounted(t, mock, bucket, woken, 2*sec)
 		requireDone(t, mock, left)

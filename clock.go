@@ -4,7 +4,8 @@ import "time"
 
 // Clock tells the time and wakes sleepers. The mock clocks of
 // github.com/benbjohnson/clock, github.com/jonboulle/clockwork and
-// k8s.io/utils/clock/testing satisfy it as they are.
+// k8s.io/utils/clock/testing satisfy it as they are. Do not use a mock clock inside a
+// testing/synctest bubble, where no mock is needed.
 //
 // The system clock, which is the default, is the monotonic one of package time.
 // Inside a testing/synctest bubble it is the bubble's virtual clock.

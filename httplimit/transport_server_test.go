@@ -16,12 +16,12 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/benbjohnson/clock"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/aa014e13/tokenbucket"
 	"github.com/aa014e13/tokenbucket/httplimit"
+	"github.com/aa014e13/tokenbucket/internal/testing/waittest"
 )
 
 // pipes is a listener in memory, whose connections a synctest bubble understands.
@@ -180,8 +180,9 @@ func onLoopback(t *testing.T, handler http.HandlerFunc, act func(t *testing.T, u
 	}
 }
 
-// advance lets a mock clock's time pass whenever somebody waits for it.
-func advance(t *testing.T, mock *clock.Mock, bucket *tokenbucket.Bucket) {
+// advance lets a mock clock's time pass whenever a request waits for it. Requests set
+// timers meanwhile, at which other mock clocks may tick a timer twice and hang.
+func advance(t *testing.T, mock *waittest.Clock, bucket *tokenbucket.Bucket) {
 	done := make(chan struct{})
 	var group sync.WaitGroup
 	group.Go(func() {
@@ -207,7 +208,7 @@ func advance(t *testing.T, mock *clock.Mock, bucket *tokenbucket.Bucket) {
 func TestTransportOnARealServer(t *testing.T) {
 	t.Run("openai-go#495", func(t *testing.T) {
 		onLoopback(t, refusing(2, strings.Repeat("too fast ", 5000)), func(t *testing.T, url string, base http.RoundTripper) {
-			mock := clock.NewMock()
+			mock := new(waittest.Clock)
 			start := mock.Now()
 			bucket := tokenbucket.MustNew(oneASecond, tokenbucket.WithClock(mock))
 			transport, err := httplimit.NewTransport(httplimit.AllHosts(bucket), httplimit.WithBase(base), httplimit.WithTransportClock(mock), httplimit.WithRetries(2))
@@ -223,7 +224,7 @@ func TestTransportOnARealServer(t *testing.T) {
 		var served atomic.Int32
 		onLoopback(t, func(http.ResponseWriter, *http.Request) { served.Add(1) }, func(t *testing.T, url string, base http.RoundTripper) {
 			served.Store(0)
-			mock := clock.NewMock()
+			mock := new(waittest.Clock)
 			start := mock.Now()
 			bucket := tokenbucket.MustNew(tokenbucket.Limit{Capacity: 20, RefillPerSec: 10}, tokenbucket.WithClock(mock))
 			transport, err := httplimit.NewTransport(httplimit.AllHosts(bucket), httplimit.WithBase(base))
@@ -246,7 +247,7 @@ func TestTransportOnARealServer(t *testing.T) {
 		})
 	})
 	t.Run("the middleware and the transport are of one mind", func(t *testing.T) {
-		mock := clock.NewMock()
+		mock := new(waittest.Clock)
 		limit, err := httplimit.New(httplimit.Shared(tokenbucket.MustNew(tokenbucket.Limit{Capacity: 3, RefillPerSec: 0.4}, tokenbucket.WithClock(mock))))
 		require.NoError(t, err)
 		handler := limit(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))

@@ -15,12 +15,12 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/benbjohnson/clock"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/aa014e13/tokenbucket"
 	"github.com/aa014e13/tokenbucket/httplimit"
+	"github.com/aa014e13/tokenbucket/internal/testing/waittest"
 	"github.com/aa014e13/tokenbucket/keyed"
 )
 
@@ -484,8 +484,7 @@ func TestTransportHundredGoroutinesAndAServerInABadMood(t *testing.T) {
 // Dates are told by the given clock, and a bucket on the same clock sleeps by it.
 func TestTransportOnAMockClock(t *testing.T) {
 	onStage(t, func(t *testing.T, s *stage) {
-		mock := clock.NewMock()
-		mock.Set(time.Date(2026, time.November, 6, 8, 49, 37, 0, time.UTC))
+		mock := waittest.NewClock(time.Date(2026, time.November, 6, 8, 49, 37, 0, time.UTC))
 		bucket := tokenbucket.MustNew(oneASecond, tokenbucket.WithClock(mock))
 		client := s.client(httplimit.AllHosts(bucket), httplimit.WithTransportClock(mock))
 		s.will(429, "Retry-After", "Fri, 06 Nov 2026 08:50:07 GMT")
@@ -500,10 +499,10 @@ func TestTransportOnAMockClock(t *testing.T) {
 			s.get(client, exampleURL)
 		}()
 		synctest.Wait()
-		mock.Add(31*time.Second - 1)
+		mock.Set(31*time.Second - 1)
 		synctest.Wait()
 		require.Len(t, s.instants(), 1)
-		mock.Add(1)
+		mock.Set(31 * time.Second)
 		<-done
 		require.Len(t, s.instants(), 2)
 	})

@@ -38,6 +38,17 @@ func (c *Clock) SetLate(now time.Duration) {
 func (c *Clock) Set(now time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.setLocked(now)
+}
+
+// Add lets d pass and fires the timers that are due.
+func (c *Clock) Add(d time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.setLocked(c.now + d)
+}
+
+func (c *Clock) setLocked(now time.Duration) {
 	c.now = now
 	pending := c.timers[:0]
 	for _, t := range c.timers {
@@ -48,6 +59,29 @@ func (c *Clock) Set(now time.Duration) {
 		t.ring <- c.base.Add(now)
 	}
 	c.timers = pending
+}
+
+// advance sets the time since the clock's start to each instant at which a timer
+// is due, and at last to until. After each it calls settle.
+func (c *Clock) advance(until time.Duration, settle func()) {
+	for due, ok := c.firstDue(until); ok; due, ok = c.firstDue(until) {
+		c.Set(due)
+		settle()
+	}
+	c.Set(until)
+	settle()
+}
+
+// firstDue returns when the first of the timers that are due by an instant fires.
+func (c *Clock) firstDue(by time.Duration) (due time.Duration, ok bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, t := range c.timers {
+		if t.at <= by {
+			by, ok = t.at, true
+		}
+	}
+	return max(by, c.now), ok
 }
 
 // ring fires all timers, due or not.

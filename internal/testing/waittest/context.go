@@ -43,26 +43,55 @@ func contexts(t *testing.T, new New) {
 }
 
 func mockDeadlines(t *testing.T, new New) {
-	within := func(s *scene, d time.Duration) context.Context {
-		ctx, cancel := s.mock.WithTimeout(background, d)
-		s.t.(*testing.T).Cleanup(cancel)
-		return ctx
-	}
 	playMock(t, new, limits(10, 1), func(s *scene) {
 		s.drain(10)
 		var missed *tokenbucket.DeadlineError
-		require.ErrorAs(s.t, s.Wait(within(s, 3*sec-1), 3), &missed)
+		require.ErrorAs(s.t, s.Wait(s.within(3*sec-1), 3), &missed)
 		require.Equal(s.t, 3*sec, missed.Wait)
-		s.wait(within(s, 3*sec), "due at the deadline", 3)
-		require.ErrorAs(s.t, s.Wait(within(s, 4*sec-1), 1), &missed)
+		s.wait(s.within(3*sec), "due at the deadline", 3)
+		require.ErrorAs(s.t, s.Wait(s.within(4*sec-1), 1), &missed)
 		require.Equal(s.t, 4*sec, missed.Wait)
-		s.wait(within(s, 6*sec), "in time", 1)
+		s.wait(s.within(6*sec), "in time", 1)
 		require.Equal(s.t, 2, s.Waiting())
 		s.to(6 * sec)
 		s.requireLeft("due at the deadline", 3*sec)
 		s.requireLeft("in time", 4*sec)
 	})
 }
+
+// within returns a context that ends after d by the clock of the scene.
+func (s *scene) within(d time.Duration) context.Context {
+	withTimeout := context.WithTimeout
+	if s.mock != nil {
+		withTimeout = s.mock.withTimeout
+	}
+	ctx, cancel := withTimeout(background, d)
+	s.t.Cleanup(cancel)
+	return ctx
+}
+
+// clockContext has a deadline by a Clock.
+type clockContext struct {
+	context.Context
+	deadline time.Time
+}
+
+func (c *Clock) withTimeout(parent context.Context, d time.Duration) (context.Context, context.CancelFunc) {
+	ctx, end := context.WithCancelCause(parent)
+	timer := c.After(d)
+	go func() {
+		select {
+		case <-timer:
+			end(context.DeadlineExceeded)
+		case <-ctx.Done():
+		}
+	}()
+	return clockContext{ctx, c.Now().Add(d)}, func() { end(context.Canceled) }
+}
+
+func (c clockContext) Deadline() (time.Time, bool) { return c.deadline, true }
+
+func (c clockContext) Err() error { return context.Cause(c.Context) }
 
 // raceToCancel lets a waiter's turn and the end of its context come at the same
 // time on a clock that jumps: either may be first.

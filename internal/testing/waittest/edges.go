@@ -83,16 +83,7 @@ func edges(t *testing.T, new New) {
 	})
 	play(t, "golang/go#54541", new, limits(1, 1), func(s *scene) {
 		s.drain(1)
-		deadline := s.now() + 500*ms
-		var ctx context.Context
-		var cancel context.CancelFunc
-		if s.mock == nil {
-			ctx, cancel = context.WithTimeout(background, deadline)
-		} else {
-			ctx, cancel = s.mock.WithTimeout(background, deadline)
-		}
-		defer cancel()
-		require.ErrorIs(s.t, s.Wait(ctx, 1), context.DeadlineExceeded)
+		require.ErrorIs(s.t, s.Wait(s.within(500*ms), 1), context.DeadlineExceeded)
 		require.Zero(s.t, s.now(), "at once")
 		require.Zero(s.t, s.Tokens(), "nothing charged")
 		s.to(sec)

@@ -7,7 +7,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/benbjohnson/clock"
 	"github.com/stretchr/testify/require"
 
 	"github.com/aa014e13/tokenbucket"
@@ -17,11 +16,11 @@ import (
 type New func(t testing.TB, clock tokenbucket.Clock, limits ...tokenbucket.Limit) Bucket
 
 // scene is a bucket and those who wait for it, in a bubble of virtual time. Its
-// clock is the system's, as the bubble has it, or benbjohnson's mock.
+// clock is the system clock of the bubble, or a mock.
 type scene struct {
 	Bucket
 	t     testing.TB
-	mock  *clock.Mock // nil: the system clock
+	mock  *Clock // nil: the system clock
 	start time.Time
 	ctx   context.Context // of those in queue
 
@@ -41,10 +40,10 @@ func play(t *testing.T, name string, new New, limits []tokenbucket.Limit, act fu
 }
 
 func playMock(t *testing.T, new New, limits []tokenbucket.Limit, act func(s *scene)) {
-	playOn(t, clock.NewMock(), new, limits, act)
+	playOn(t, NewClock(time.Unix(0, 0)), new, limits, act)
 }
 
-func playOn(t *testing.T, mock *clock.Mock, new New, limits []tokenbucket.Limit, act func(s *scene)) {
+func playOn(t *testing.T, mock *Clock, new New, limits []tokenbucket.Limit, act func(s *scene)) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &scene{t: t, mock: mock, left: map[string]departure{}}
 		if mock == nil {
@@ -79,14 +78,14 @@ func (s *scene) now() time.Duration {
 	return s.mock.Since(s.start)
 }
 
-// to lets time pass until an instant of the scene, once everybody sleeps: a mock
-// that moves while somebody is about to set a timer makes that timer late.
+// to lets time pass until an instant of the scene, once everybody sleeps. The mock
+// stops at each timer on the way, so that its waiter leaves at that instant.
 func (s *scene) to(at time.Duration) {
 	synctest.Wait()
 	if s.mock == nil {
 		time.Sleep(at - s.now())
 	} else {
-		s.mock.Add(at - s.now())
+		s.mock.advance(at, synctest.Wait)
 	}
 	synctest.Wait()
 }

@@ -46,6 +46,7 @@ func Run(t *testing.T, new New) {
 		"Queue": queue, "Cancel": cancel, "Deadline": deadline, "Change": change, "Pause": pause, "Clock": steppedClock,
 		"Late": late, "Reports": reports, "Several": several, "Wakeups": wakeups, "Storm": storm, "Scripts": scripts,
 		"Contexts": contexts, "Edges": edges, "Lateness": lateness, "Leaks": leaks, "Bounds": bounds,
+		"Mocks": mocks,
 	} {
 		t.Run(name, func(t *testing.T) { run(t, new) })
 	}
@@ -218,13 +219,8 @@ func deadline(t *testing.T, new New) {
 			playOn(t, nil, new, limits(10, 1), func(s *scene) { act(s.drain(10)) })
 		})
 	}
-	within := func(s *scene, d time.Duration) context.Context {
-		ctx, cancel := context.WithTimeout(background, d)
-		s.t.(*testing.T).Cleanup(cancel)
-		return ctx
-	}
 	system("one that can't be met fails at once", func(s *scene) {
-		s.wait(within(s, 5*sec-1), "five", 5)
+		s.wait(s.within(5*sec-1), "five", 5)
 		s.requireFailed("five", 0, context.DeadlineExceeded)
 		d, _ := s.departure("five")
 		var err *tokenbucket.DeadlineError
@@ -236,14 +232,14 @@ func deadline(t *testing.T, new New) {
 	})
 	system("it counts those ahead", func(s *scene) {
 		s.queue("three", 3)
-		s.wait(within(s, 5*sec), "late", 3)
+		s.wait(s.within(5*sec), "late", 3)
 		s.requireFailed("late", 0, context.DeadlineExceeded)
-		s.wait(within(s, 6*sec), "in time", 3)
+		s.wait(s.within(6*sec), "in time", 3)
 		s.to(6 * sec)
 		s.requireLeft("in time", 6*sec)
 	})
 	system("one met at first can be missed later", func(s *scene) {
-		s.wait(within(s, 3*sec), "two", 2)
+		s.wait(s.within(3*sec), "two", 2)
 		s.to(sec)
 		require.NoError(s.t, s.Charge(5))
 		s.to(3 * sec)
@@ -256,16 +252,16 @@ func deadline(t *testing.T, new New) {
 		err := s.Wait(done, math.NaN())
 		require.Equal(s.t, context.Canceled, err, "the context first, its error and not its cause")
 		require.Equal(s.t, context.Canceled, s.Wait(done, 0))
-		require.ErrorIs(s.t, s.Wait(within(s, 1), -1), tokenbucket.ErrInvalidCost)
-		require.ErrorIs(s.t, s.Wait(within(s, 1), 11), tokenbucket.ErrCostExceedsCapacity)
-		require.ErrorIs(s.t, s.Wait(within(s, 1), math.Inf(1)), tokenbucket.ErrCostExceedsCapacity)
-		require.ErrorIs(s.t, s.Wait(within(s, 1), 1), context.DeadlineExceeded)
+		require.ErrorIs(s.t, s.Wait(s.within(1), -1), tokenbucket.ErrInvalidCost)
+		require.ErrorIs(s.t, s.Wait(s.within(1), 11), tokenbucket.ErrCostExceedsCapacity)
+		require.ErrorIs(s.t, s.Wait(s.within(1), math.Inf(1)), tokenbucket.ErrCostExceedsCapacity)
+		require.ErrorIs(s.t, s.Wait(s.within(1), 1), context.DeadlineExceeded)
 		require.Zero(s.t, s.Tokens())
 	})
 	t.Run("never with a deadline", func(t *testing.T) {
 		playOn(t, nil, new, limits(1, 1e-11), func(s *scene) {
 			s.drain(1)
-			require.ErrorIs(s.t, s.Wait(within(s, 290*365*24*time.Hour), 1), context.DeadlineExceeded)
+			require.ErrorIs(s.t, s.Wait(s.within(290*365*24*time.Hour), 1), context.DeadlineExceeded)
 		})
 	})
 	t.Run("by the mock clock and by the real one", func(t *testing.T) {
@@ -626,9 +622,7 @@ func reports(t *testing.T, new New) {
 			group.Wait()
 			require.Zero(s.t, s.Waiting())
 		})
-		for runtime.NumGoroutine() > before { // the last may just be going
-			runtime.Gosched()
-		}
+		requireGoroutines(t, before)
 	})
 	play(t, "aiolimiter#73", new, limits(1, 10), func(s *scene) {
 		s.drain(1)
