@@ -1,0 +1,157 @@
+package tokenbucket_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/aa014e13/tokenbucket"
+	"github.com/aa014e13/tokenbucket/internal/testing/waittest"
+)
+
+// TestReservationsMatchTheOracle lets reservations, their cancellations and all that
+// moves the level happen at random, on a clock that steps back now and then. Where
+// the level is noted, by Pause and SetLimits, the instants are exact in binary.
+func TestReservationsMatchTheOracle(t *testing.T) {
+	for seed := range uint64(60) {
+		random := rand.New(rand.NewPCG(seed, 11))
+		b := &booking{T: t, random: random, clock: new(waittest.Clock), exact: seed%2 == 0}
+		b.limits = b.randomLimits(1 + random.IntN(3))
+		b.bucket = newBucket(t, b.clock, b.limits...)
+		b.oracle = waittest.NewOracle(b.limits...)
+		for i := range 100 {
+			b.where = fmt.Sprintf("seed %d, step %d, %+v at %v", seed, i, b.limits, b.now)
+			b.passTime()
+			b.act()
+			b.check()
+		}
+	}
+}
+
+type booking struct {
+	*testing.T
+	random *rand.Rand
+	clock  *waittest.Clock
+	bucket *tokenbucket.Bucket
+	oracle *waittest.Oracle
+	limits []Limit
+	exact  bool
+	where  string
+
+	now, back time.Duration // the latest instant seen, and by how much the clock is behind it
+	booked    []booked
+}
+
+type booked struct {
+	*tokenbucket.Reservation
+	place *waittest.Place
+}
+
+func (b *booking) randomLimits(n int) []Limit {
+	refills := []float64{1, 3, 7, 10}
+	if b.exact {
+		refills = []float64{1, 2, 4, 8}
+	}
+	limits := make([]Limit, n)
+	for i := range limits {
+		limits[i] = Limit{float64(1 + b.random.IntN(12)), refills[b.random.IntN(len(refills))]}
+	}
+	return limits
+}
+
+func (b *booking) least() float64 {
+	return slices.MinFunc(b.limits, func(x, y Limit) int { return int(x.Capacity - y.Capacity) }).Capacity
+}
+
+func (b *booking) passTime() {
+	tick := sec / 32
+	if !b.exact {
+		tick = time.Duration(b.random.Int64N(int64(sec / 8)))
+	}
+	b.now += tick * time.Duration(b.random.IntN(3)*b.random.IntN(20))
+	b.oracle.Advance(b.now)
+	b.clock.Set(b.now)
+	b.bucket.Tokens() // now it has seen it
+	b.back = 0
+	if b.random.IntN(4) == 0 {
+		b.back = time.Duration(b.random.Int64N(int64(sec)))
+	}
+	b.clock.Set(b.now - b.back)
+}
+
+func (b *booking) act() {
+	cost := float64(b.random.IntN(int(b.least())*4+1)) / 4
+	tokens := float64(b.random.IntN(24)) / 4
+	switch b.random.IntN(10) {
+	case 0, 1, 2:
+		r, err := b.bucket.Reserve(cost)
+		require.NoError(b, err)
+		b.booked = append(b.booked, booked{r, b.oracle.Wait(cost)})
+	case 3, 4:
+		if len(b.booked) > 0 {
+			r := b.booked[b.random.IntN(len(b.booked))]
+			require.Equal(b, b.oracle.Cancel(r.place), r.Cancel(), b.where)
+		}
+	case 5:
+		wait, ok := b.bucket.TryAcquire(cost)
+		want, wantOK := b.oracle.Try(cost)
+		require.Equal(b, wantOK, ok, b.where)
+		require.Equal(b, b.told(want), wait, b.where)
+	case 6:
+		require.NoError(b, b.bucket.Refund(tokens))
+		b.oracle.Refund(tokens)
+	case 7:
+		require.NoError(b, b.bucket.Charge(tokens))
+		b.oracle.Charge(tokens)
+	case 8:
+		b.pauseOrSetLimits()
+	case 9:
+		if b.random.IntN(4) == 0 {
+			b.bucket.Fill()
+			b.oracle.Fill()
+		}
+	}
+}
+
+func (b *booking) pauseOrSetLimits() {
+	switch {
+	case !b.exact:
+	case b.random.IntN(2) == 0:
+		d := sec / 32 * time.Duration(1+b.random.IntN(90))
+		b.bucket.Pause(d)
+		b.oracle.Pause(d)
+	default:
+		b.limits = b.randomLimits(len(b.limits))
+		require.NoError(b, b.bucket.SetLimits(b.limits...))
+		b.oracle.SetLimits(b.limits...)
+	}
+}
+
+// told is a wait from the latest instant, as it is told from a reading before it.
+func (b *booking) told(wait time.Duration) time.Duration {
+	if wait > 0 {
+		return wait + b.back
+	}
+	return 0
+}
+
+func (b *booking) check() {
+	require.Equal(b, b.oracle.Waiting(), b.bucket.Waiting(), b.where)
+	require.InDelta(b, b.oracle.Tokens(), b.bucket.Tokens(), 1e-9, b.where)
+	for i, r := range b.booked {
+		want := Never // cancelled, or its cost is above the capacity now
+		if r.place.Served {
+			want = 0
+		} else if b.oracle.Queued(r.place) {
+			want = b.told(b.oracle.Due(r.place, 0) - b.now)
+		}
+		require.Equal(b, want, r.Delay(), "%s: reservation %d", b.where, i)
+		if want == Never || want == 0 {
+			require.False(b, r.Cancel(), "%s: reservation %d", b.where, i)
+		}
+	}
+}

@@ -1,0 +1,289 @@
+package tokenbucket_test
+
+import (
+	"math"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/aa014e13/tokenbucket"
+	"github.com/aa014e13/tokenbucket/internal/testing/waittest"
+)
+
+// steadily is the state of a bucket and the one that it is to have.
+type steadily struct {
+	bucket *tokenbucket.Bucket
+	start  time.Time
+	limits Limits
+	states []State
+}
+
+// pass lets part of the time pass that it takes to fill, at most a day or so.
+func (s *steadily) pass(part float64) {
+	fill := s.limits[0].Capacity / s.limits[0].RefillPerSec
+	time.Sleep(time.Duration(min(30*float64(time.Hour), part*fill*1e9)))
+}
+
+// decide asks both about a cost, in one of the ways there are.
+func (s *steadily) decide(t *testing.T, random *rand.Rand, cost float64) {
+	now := time.Since(s.start)
+	want := s.limits.Take(s.states, now, cost)
+	switch wait, ok := time.Duration(0), true; {
+	case random.IntN(2) == 0:
+		wait, ok = s.bucket.TryAcquire(cost)
+		require.Equal(t, want.OK, ok, "%+v at %v", s.limits, now)
+		require.Equal(t, want.Wait, wait, "%+v at %v", s.limits, now)
+	case want.OK && random.IntN(2) == 0:
+		require.NoError(t, s.bucket.Wait(t.Context(), cost))
+	default:
+		require.Equal(t, want, s.bucket.Take(cost), "%+v at %v", s.limits, now)
+	}
+}
+
+// disturb does what makes the lock decide again.
+func (s *steadily) disturb(t *testing.T, random *rand.Rand) {
+	now := time.Since(s.start)
+	switch random.IntN(6) {
+	case 0:
+		tokens := float64(random.IntN(40)) / 4
+		require.NoError(t, s.bucket.Refund(tokens))
+		require.NoError(t, s.limits.Refund(s.states, now, tokens))
+	case 1:
+		debt := math.Ceil(random.Float64() * 2 * s.limits[0].Capacity)
+		require.NoError(t, s.bucket.Charge(debt))
+		require.NoError(t, s.limits.Charge(s.states, now, debt))
+		return // the debt is what comes next
+	case 2:
+		reservation, err := s.bucket.Reserve(s.limits[0].Capacity)
+		require.NoError(t, err)
+		if reservation.Delay() > 0 {
+			require.True(t, reservation.Cancel())
+			return
+		}
+		s.limits.Take(s.states, now, s.limits[0].Capacity)
+	case 3:
+		require.NoError(t, s.bucket.SetLimits(s.limits...))
+	}
+	_, states := s.bucket.State()
+	require.Equal(t, s.states, states)
+	require.Equal(t, s.limits.Tokens(s.states, now), s.bucket.Tokens())
+}
+
+func TestDecisionsWithoutTheLockAreTheSame(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		random := rand.New(rand.NewPCG(31, 32))
+		for range 400 {
+			limit := Limit{float64(1+random.Int64N(1<<random.IntN(40))) / 2, float64(1+random.Int64N(1<<random.IntN(30))) / 8}
+			limits := Limits{limit, {limit.Capacity * 2, limit.RefillPerSec / 2}}[:1+random.IntN(2)]
+			s := steadily{newBucket(t, nil, limits...), time.Now(), limits, make([]State, len(limits))}
+			limits.Fill(s.states, 0)
+			for range 12 {
+				few := 1 / float64(1+random.IntN(1000))
+				for range random.IntN(80) {
+					s.pass(random.Float64() * few)
+					s.decide(t, random, math.Ceil(random.Float64()*limit.Capacity/float64(1+random.IntN(8))))
+				}
+				s.pass(random.Float64() * 2) // it may be full now, or far from its anchor
+				s.decide(t, random, []float64{0, -1, 0.5, 2.25, 1, math.Ceil(limit.Capacity) + 1}[random.IntN(6)])
+				s.disturb(t, random)
+			}
+		}
+	})
+}
+
+func TestDecisionsWithoutTheLockAnchorFarLedgersAnew(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		random, limit := rand.New(rand.NewPCG(35, 36)), Limit{4, 1}
+		s := steadily{newBucket(t, nil, limit), time.Now(), Limits{limit}, []State{limit.Full(0)}}
+		for range 3000 { // the ledger is 6000 deep in the end
+			s.decide(t, random, 2)
+			time.Sleep(2 * sec)
+		}
+		s.decide(t, random, 1)
+		_, states := s.bucket.State()
+		require.Equal(t, s.states, states)
+		require.Greater(t, states[0].Balance, -1025*limit.Capacity)
+	})
+}
+
+// Nor does it matter to what rounds when somebody looks, which takes the lock.
+func TestDecisionsWithoutTheLockRoundOneByOne(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		random := rand.New(rand.NewPCG(37, 38))
+		for range 500 {
+			limit := Limit{1 + math.Exp2(40*random.Float64()), math.Exp2(30 * random.Float64())}
+			limits := Limits{limit, {1.5 * limit.Capacity, limit.RefillPerSec}}[:1+random.IntN(2)]
+			s := steadily{newBucket(t, nil, limits...), time.Now(), limits, make([]State, len(limits))}
+			limits.Fill(s.states, 0)
+			for range 200 {
+				s.pass(random.Float64() / 3)
+				s.decide(t, random, math.Ceil(random.Float64()*limit.Capacity/2))
+			}
+			_, states := s.bucket.State()
+			require.Equal(t, s.states, states)
+		}
+	})
+}
+
+func TestRefusalsNeedNoLockWhateverIsToBeAnchoredAnew(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		refusals := func(bucket *tokenbucket.Bucket) func() {
+			return func() {
+				for range 100 {
+					_, ok := bucket.TryAcquire(1)
+					require.False(t, ok)
+				}
+			}
+		}
+		deep := newBucket(t, nil, Limit{1, 1e-3})
+		require.NoError(t, deep.Charge(5000))
+		require.Equal(t, 0.0, testing.AllocsPerRun(20, refusals(deep)))
+
+		oneIsFull := newBucket(t, nil, Limit{1, 1e-3}, Limit{10, 10})
+		require.True(t, oneIsFull.Take(1).OK)
+		time.Sleep(sec)
+		require.Equal(t, 0.0, testing.AllocsPerRun(20, refusals(oneIsFull)))
+	})
+}
+
+// Else the readings of the clock by which they were made would be forgotten.
+func TestWrongNumberOfLimitsLeavesDecisionsWithoutTheLock(t *testing.T) {
+	bucket := newBucket(t, nil, Limit{1 << 40, 1})
+	allocs := func(decisions int) float64 {
+		return testing.AllocsPerRun(5, func() {
+			for range 100 {
+				require.ErrorIs(t, bucket.SetLimits(), tokenbucket.ErrInvalidLimit)
+				for range decisions {
+					bucket.TryAcquire(1)
+				}
+			}
+		})
+	}
+	require.InDelta(t, allocs(0), allocs(20), 50, "less than one each time")
+}
+
+func TestDecisionsWithoutTheLockNeedAClockThatNeverStepsBack(t *testing.T) {
+	mock := new(waittest.Clock)
+	bucket := newBucket(t, mock, Limit{100, 1})
+	for range 50 {
+		bucket.TryAcquire(1)
+	}
+	mock.Set(20 * sec)
+	bucket.TryAcquire(1)
+	mock.Set(10 * sec)
+	require.Equal(t, 69.0, bucket.Tokens(), "as of the latest reading")
+}
+
+func TestDecisionsWithoutTheLockHeedALaterReadingThatIsKnown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		limit := Limit{100, 1}
+		bucket := tokenbucket.MustNew(limit, tokenbucket.WithState(time.Now(), []State{{0, 0}}), tokenbucket.WithLatest(50*sec))
+		for range 50 {
+			_, ok := bucket.TryAcquire(1)
+			require.True(t, ok, "there are 50 as of the latest reading")
+		}
+	})
+}
+
+func TestDecisionsWithoutTheLockBeginAfterSixteenOnes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		bucket := newBucket(t, nil, Limit{1 << 40, 1 << 40})
+		openings := func(cost float64, decisions int, after func()) float64 { // of ten times so many
+			return testing.AllocsPerRun(20, func() {
+				for range 10 {
+					for range decisions {
+						bucket.TryAcquire(cost)
+					}
+					after()
+				}
+			})
+		}
+		look, sleep := func() { bucket.Tokens() }, func() { time.Sleep(sec) }
+		look()
+		require.Equal(t, 10.0, openings(1, 16, look))
+		require.Equal(t, 10.0, openings(1, 1000, look))
+		require.Equal(t, 5.0, openings(1, 8, look))
+		require.Equal(t, 0.0, openings(1, 15, sleep), "it is full each time")
+		require.Equal(t, 0.0, openings(0.5, 1000, look), "which no epoch counts")
+	})
+}
+
+// Whoever got the cost from a copy of the bucket first has to get it from the bucket,
+// too, although others spend and look meanwhile. A fault shows in some of the rounds.
+func TestDecisionsWithoutTheLockRefuseNoneWithoutCause(t *testing.T) {
+	for round := range uint64(30) {
+		limit := Limit{1 << 40, 4e6}
+		bucket := tokenbucket.MustNew(limit, tokenbucket.WithTokens(0))
+		origin, states := bucket.State()
+		var copied sync.Mutex
+		var group sync.WaitGroup
+		for worker := range uint64(4) {
+			group.Go(func() {
+				random := rand.New(rand.NewPCG(round, worker))
+				for range 30_000 {
+					now := time.Since(origin)
+					copied.Lock()
+					_, paid := Limits{limit}.TryAcquire(states, now, 1)
+					copied.Unlock()
+					if !paid {
+						continue
+					}
+					if random.IntN(30) == 0 {
+						bucket.Tokens() // and the lock decides for a while
+					}
+					_, ok := bucket.TryAcquire(1)
+					assert.True(t, ok)
+				}
+			})
+		}
+		group.Wait()
+	}
+}
+
+// Nothing is refilled meanwhile, so that every token is accounted for.
+func TestDecisionsWithoutTheLockLoseAndMintNothing(t *testing.T) {
+	const capacity = 1 << 16
+	limit := Limit{capacity, 1e-9}
+	for seed := range uint64(20) {
+		bucket := newBucket(t, nil, limit)
+		var taken atomic.Int64
+		var group sync.WaitGroup
+		for worker := range uint64(8) {
+			group.Go(func() {
+				random := rand.New(rand.NewPCG(seed, worker))
+				for range 2000 {
+					taken.Add(takeOrInterfere(t, bucket, random))
+				}
+				for ok := true; ok; {
+					if _, ok = bucket.TryAcquire(1); ok {
+						taken.Add(1)
+					}
+				}
+			})
+		}
+		group.Wait()
+		require.Equal(t, int64(capacity), taken.Load())
+		require.Equal(t, 0.0, math.Floor(bucket.Tokens()))
+	}
+}
+
+func takeOrInterfere(t *testing.T, bucket *tokenbucket.Bucket, random *rand.Rand) (taken int64) {
+	cost := 1 + random.Int64N(4)
+	switch ok := bucket.Take(float64(cost)).OK; {
+	case !ok:
+		return 0
+	case random.IntN(100) > 0:
+	case random.IntN(2) == 0:
+		assert.NoError(t, bucket.Refund(float64(cost)))
+		return 0
+	default:
+		assert.NoError(t, bucket.SetLimits(bucket.Limits()...))
+	}
+	return cost
+}
