@@ -21,58 +21,64 @@ import (
 	"github.com/aa014e13/tokenbucket/httplimit"
 )
 
+// dated returns a date some time after 2000-01-01 00:00:00 UTC, when a bubble starts.
+func dated(d time.Duration, layout string) string {
+	return time.Date(2000, time.January, 1, 0, 0, 0, 0, time.UTC).Add(d).Format(layout)
+}
+
+const rfc850 = "Monday, 02-Jan-06 15:04:05 GMT"
+
+// pauses are answers with how long a transport pauses after them.
+var pauses = []struct {
+	name   string
+	status int
+	header []string
+	pause  time.Duration // 0: none
+}{
+	{"429 in seconds", 429, []string{"Retry-After", "7"}, 7 * time.Second},
+	{"429 in seconds, padded", 429, []string{"Retry-After", " 007 "}, 7 * time.Second},
+	{"429 with an IMF-fixdate", 429, []string{"Retry-After", dated(30*time.Second, http.TimeFormat)}, 30 * time.Second},
+	{"429 with an RFC 850 date", 429, []string{"Retry-After", dated(30*time.Second, rfc850)}, 30 * time.Second},
+	{"429 with an asctime date", 429, []string{"Retry-After", dated(30*time.Second, time.ANSIC)}, 30 * time.Second},
+	{"503 in seconds", 503, []string{"Retry-After", "7"}, 7 * time.Second},
+	{"503 with a date", 503, []string{"Retry-After", dated(30*time.Second, http.TimeFormat)}, 30 * time.Second},
+	{"the longest pause", 429, []string{"Retry-After", "300"}, 300 * time.Second},
+
+	{"github-api#1805", 429, nil, 4 * time.Second},
+	{"429 with an empty header", 429, []string{"Retry-After", ""}, 4 * time.Second},
+	{"429 with 0", 429, []string{"Retry-After", "0"}, 4 * time.Second},
+	{"429 with -1", 429, []string{"Retry-After", "-1"}, 4 * time.Second},
+	{"429 with 1.5", 429, []string{"Retry-After", "1.5"}, 4 * time.Second},
+	{"429 with 99x", 429, []string{"Retry-After", "99x"}, 4 * time.Second},
+	{"429 with soon", 429, []string{"Retry-After", "soon"}, 4 * time.Second},
+	{"429 with a date in the past", 429, []string{"Retry-After", dated(-time.Hour, http.TimeFormat)}, 4 * time.Second},
+
+	{"a bare 503", 503, nil, 0},
+	{"503 with 0", 503, []string{"Retry-After", "0"}, 0},
+	{"503 with -1", 503, []string{"Retry-After", "-1"}, 0},
+	{"503 with a date in the past", 503, []string{"Retry-After", dated(-time.Hour, http.TimeFormat)}, 0},
+
+	{"200 with the header", 200, []string{"Retry-After", "7"}, 0},
+	{"202 with the header", 202, []string{"Retry-After", "7"}, 0},
+	{"404", 404, nil, 0},
+	{"502", 502, []string{"Retry-After", "7"}, 0},
+	{"500, declared", 500, nil, 4 * time.Second},
+	{"500, declared, with the header", 500, []string{"Retry-After", "7"}, 7 * time.Second},
+	{"403, declared", 403, nil, 4 * time.Second},
+
+	{"go-retryablehttp#297", 429, []string{"Retry-After", "9223372037"}, 300 * time.Second},
+	{"beyond 64 bits", 429, []string{"Retry-After", strings.Repeat("9", 40)}, 300 * time.Second},
+	{"a second too long", 429, []string{"Retry-After", "301"}, 300 * time.Second},
+	{"503 too long", 503, []string{"Retry-After", "86400"}, 300 * time.Second},
+	{"the year 9999", 429, []string{"Retry-After", "Fri, 31 Dec 9999 23:59:59 GMT"}, 300 * time.Second},
+
+	{"fields that nobody asked to be read", 200, []string{"RateLimit", `"default";r=0;t=9`, "X-RateLimit-Remaining", "0", "X-RateLimit-Reset", "9"}, 0},
+}
+
 // A pause empties the bucket of 1 a second, so the next request comes a second
 // after its end.
 func TestTransportPausesAfter(t *testing.T) {
-	in := func(d time.Duration, layout string) string { // a bubble starts at 2000-01-01 00:00:00 UTC
-		return time.Date(2000, time.January, 1, 0, 0, 0, 0, time.UTC).Add(d).Format(layout)
-	}
-	const rfc850 = "Monday, 02-Jan-06 15:04:05 GMT"
-	for _, row := range []struct {
-		name   string
-		status int
-		header []string
-		pause  time.Duration // 0: none
-	}{
-		{"429 in seconds", 429, []string{"Retry-After", "7"}, 7 * time.Second},
-		{"429 in seconds, padded", 429, []string{"Retry-After", " 007 "}, 7 * time.Second},
-		{"429 with an IMF-fixdate", 429, []string{"Retry-After", in(30*time.Second, http.TimeFormat)}, 30 * time.Second},
-		{"429 with an RFC 850 date", 429, []string{"Retry-After", in(30*time.Second, rfc850)}, 30 * time.Second},
-		{"429 with an asctime date", 429, []string{"Retry-After", in(30*time.Second, time.ANSIC)}, 30 * time.Second},
-		{"503 in seconds", 503, []string{"Retry-After", "7"}, 7 * time.Second},
-		{"503 with a date", 503, []string{"Retry-After", in(30*time.Second, http.TimeFormat)}, 30 * time.Second},
-		{"the longest pause", 429, []string{"Retry-After", "300"}, 300 * time.Second},
-
-		{"github-api#1805", 429, nil, 4 * time.Second},
-		{"429 with an empty header", 429, []string{"Retry-After", ""}, 4 * time.Second},
-		{"429 with 0", 429, []string{"Retry-After", "0"}, 4 * time.Second},
-		{"429 with -1", 429, []string{"Retry-After", "-1"}, 4 * time.Second},
-		{"429 with 1.5", 429, []string{"Retry-After", "1.5"}, 4 * time.Second},
-		{"429 with 99x", 429, []string{"Retry-After", "99x"}, 4 * time.Second},
-		{"429 with soon", 429, []string{"Retry-After", "soon"}, 4 * time.Second},
-		{"429 with a date in the past", 429, []string{"Retry-After", in(-time.Hour, http.TimeFormat)}, 4 * time.Second},
-
-		{"a bare 503", 503, nil, 0},
-		{"503 with 0", 503, []string{"Retry-After", "0"}, 0},
-		{"503 with -1", 503, []string{"Retry-After", "-1"}, 0},
-		{"503 with a date in the past", 503, []string{"Retry-After", in(-time.Hour, http.TimeFormat)}, 0},
-
-		{"200 with the header", 200, []string{"Retry-After", "7"}, 0},
-		{"202 with the header", 202, []string{"Retry-After", "7"}, 0},
-		{"404", 404, nil, 0},
-		{"502", 502, []string{"Retry-After", "7"}, 0},
-		{"500, declared", 500, nil, 4 * time.Second},
-		{"500, declared, with the header", 500, []string{"Retry-After", "7"}, 7 * time.Second},
-		{"403, declared", 403, nil, 4 * time.Second},
-
-		{"go-retryablehttp#297", 429, []string{"Retry-After", "9223372037"}, 300 * time.Second},
-		{"beyond 64 bits", 429, []string{"Retry-After", strings.Repeat("9", 40)}, 300 * time.Second},
-		{"a second too long", 429, []string{"Retry-After", "301"}, 300 * time.Second},
-		{"503 too long", 503, []string{"Retry-After", "86400"}, 300 * time.Second},
-		{"the year 9999", 429, []string{"Retry-After", "Fri, 31 Dec 9999 23:59:59 GMT"}, 300 * time.Second},
-
-		{"fields that nobody asked to be read", 200, []string{"RateLimit", `"default";r=0;t=9`, "X-RateLimit-Remaining", "0", "X-RateLimit-Reset", "9"}, 0},
-	} {
+	for _, row := range pauses {
 		t.Run(row.name, func(t *testing.T) {
 			onStage(t, func(t *testing.T, s *stage) {
 				client, _ := s.politely(oneASecond, httplimit.WithDefaultPause(4*time.Second), httplimit.WithTooFast(500, 403))
@@ -161,81 +167,85 @@ func TestTransportPauseLetsFreeRequestsPass(t *testing.T) {
 	})
 }
 
+const none, unread = 0, -1
+
+// rateLimitFields are answers with what their fields make a transport do.
+var rateLimitFields = []struct {
+	name   string
+	status int
+	header []string
+	pause  time.Duration
+	tokens float64 // of 10, the request having cost 1; unread: 9
+}{
+	{"nothing left", 200, []string{"RateLimit", `"default";r=0;t=18`}, 18 * time.Second, 0},
+	{"some left", 200, []string{"RateLimit", `"default";r=4;t=18`}, none, 4},
+	{"more left than here", 200, []string{"RateLimit", `"default";r=50;t=30`}, none, 9},
+	{"no window", 200, []string{"RateLimit", `"default";r=4`}, none, 4},
+	{"nothing left, no window", 200, []string{"RateLimit", `"default";r=0`}, none, 0},
+	{"nothing left for 0 s", 200, []string{"RateLimit", `"default";r=0;t=0`}, none, 0},
+	{"too long a window", 200, []string{"RateLimit", `"default";r=0;t=86400`}, 300 * time.Second, 0},
+	{"the longest window there is", 200, []string{"RateLimit", `"default";r=0;t=999999999999999`}, 300 * time.Second, 0},
+	{"several policies", 200, []string{"RateLimit", `"hour";r=900;t=3000, "minute";r=0;t=20,"day";r=5;t=9`}, 20 * time.Second, 0},
+	{"several policies, nothing left of two", 200, []string{"RateLimit", `"a";r=0;t=7, "b";r=0;t=20, "c";r=0;t=8`}, 20 * time.Second, 0},
+	{"several lines", 200, []string{"RateLimit", `"a";r=5;t=7`, "RateLimit", `"b";r=3;t=20`}, none, 3},
+	{"other parameters", 200, []string{"RateLimit", `"a;r=9, \"b\\";x;pk=:cHsdsRa894==:;r=0;acme-x="r=7;t=7, \"";t=18;y=?0;z=tok/en:*;n=-1.5;d=@-7;s=%"f%c3%bc"`}, 18 * time.Second, 0},
+	{"the last of two parameters", 200, []string{"RateLimit", `"a";r=0;r=6;t=18`}, none, 6},
+	{"white space", 200, []string{"RateLimit", "  \"a\"; r=6;  t=18 \t,\t \"b\";r=5  "}, none, 5},
+	{"on an error", 404, []string{"RateLimit", `"default";r=0;t=18`}, 18 * time.Second, 0},
+	{"on a bare 503", 503, []string{"RateLimit", `"default";r=0;t=18`}, 18 * time.Second, 0},
+
+	{"X, in seconds", 200, []string{"X-RateLimit-Remaining", "0", "X-RateLimit-Reset", "18"}, 18 * time.Second, 0},
+	{"X, the most seconds", 200, []string{"X-RateLimit-Remaining", "0", "X-RateLimit-Reset", "1000000000"}, 300 * time.Second, 0},
+	{"X, the least Unix time", 200, []string{"X-RateLimit-Remaining", "0", "X-RateLimit-Reset", "1000000001"}, 300 * time.Second, 0}, // in 2001
+	{"X, some left", 200, []string{"X-RateLimit-Remaining", "4", "X-RateLimit-Reset", "18"}, none, 4},
+	{"X, no reset", 200, []string{"X-RateLimit-Remaining", "0"}, none, 0},
+	{"X, a malformed reset", 200, []string{"X-RateLimit-Remaining", "4", "X-RateLimit-Reset", "soon"}, none, 4},
+	{"X, a negative reset", 200, []string{"X-RateLimit-Remaining", "0", "X-RateLimit-Reset", "-18"}, none, 0},
+	{"X, only a reset", 200, []string{"X-RateLimit-Reset", "18"}, none, unread},
+	{"X, malformed", 200, []string{"X-RateLimit-Remaining", "-1", "X-RateLimit-Reset", "18"}, none, unread},
+	{"X, a fraction", 200, []string{"X-RateLimit-Remaining", "0.5", "X-RateLimit-Reset", "18"}, none, unread},
+	{"X, a list", 200, []string{"X-RateLimit-Remaining", "0, 5", "X-RateLimit-Reset", "18"}, none, unread},
+	{"X, beyond 64 bits", 200, []string{"X-RateLimit-Remaining", "0", "X-RateLimit-Reset", strings.Repeat("9", 30)}, none, 0},
+	{"X, a reset of 16 digits", 200, []string{"X-RateLimit-Remaining", "0", "X-RateLimit-Reset", "1000000000000000"}, none, 0},
+	{"both", 200, []string{"RateLimit", `"a";r=4;t=7`, "X-RateLimit-Remaining", "0", "X-RateLimit-Reset", "18"}, none, 4},
+	{"both, one malformed", 200, []string{"RateLimit", `"a";r=`, "X-RateLimit-Remaining", "0", "X-RateLimit-Reset", "18"}, 18 * time.Second, 0},
+
+	{"Retry-After wins on 429", 429, []string{"Retry-After", "7", "RateLimit", `"a";r=0;t=18`}, 7 * time.Second, 0},
+	{"Retry-After wins on 503", 503, []string{"Retry-After", "20", "RateLimit", `"a";r=0;t=18`}, 20 * time.Second, 0},
+	{"Retry-After wins on 403", 403, []string{"Retry-After", "7", "X-RateLimit-Remaining", "0", "X-RateLimit-Reset", "18"}, 7 * time.Second, 0},
+	{"a malformed Retry-After does not", 429, []string{"Retry-After", "x", "RateLimit", `"a";r=0;t=18`}, 18 * time.Second, 0},
+	{"429 with a reset", 429, []string{"X-RateLimit-Remaining", "0", "X-RateLimit-Reset", "18"}, 18 * time.Second, 0},
+	{"429 with too long a reset", 429, []string{"X-RateLimit-Remaining", "0", "X-RateLimit-Reset", "3600"}, 300 * time.Second, 0},
+	{"429 with something left", 429, []string{"RateLimit", `"a";r=4;t=18`}, 10 * time.Second, 0},
+	{"429 with a malformed remainder", 429, []string{"X-RateLimit-Remaining", "none", "X-RateLimit-Reset", "18"}, 10 * time.Second, 0},
+	{"429 with only a reset", 429, []string{"X-RateLimit-Reset", "18"}, 10 * time.Second, 0},
+	{"429 with no r", 429, []string{"RateLimit", `"a";t=18`}, 10 * time.Second, 0},
+
+	{"out of a cache", 200, []string{"RateLimit", `"a";r=0;t=18`, "Age", "3"}, none, unread},
+	{"past a cache", 200, []string{"RateLimit", `"a";r=0;t=18`, "Age", "0"}, 18 * time.Second, 0},
+
+	{"empty", 200, []string{"RateLimit", ``}, none, unread},
+	{"no r", 200, []string{"RateLimit", `"a";t=18`}, none, unread},
+	{"no r in one of two", 200, []string{"RateLimit", `"a";r=0;t=18, "b";t=3`}, none, unread},
+	{"r without a value", 200, []string{"RateLimit", `"a";r;t=18`}, none, unread},
+	{"a negative r", 200, []string{"RateLimit", `"a";r=-1;t=18`}, none, unread},
+	{"a decimal r", 200, []string{"RateLimit", `"a";r=0.0;t=18`}, none, unread},
+	{"a decimal t", 200, []string{"RateLimit", `"a";r=0;t=1.5`}, none, unread},
+	{"a t without a value", 200, []string{"RateLimit", `"a";r=0;t`}, none, unread},
+	{"16 digits", 200, []string{"RateLimit", `"a";r=0;t=1000000000000000`}, none, unread},
+	{"a token", 200, []string{"RateLimit", `default;r=0;t=18`}, none, unread},
+	{"an inner list", 200, []string{"RateLimit", `("a");r=0;t=18`}, none, unread},
+	{"a dictionary, as an older draft has it", 200, []string{"RateLimit", `limit=10, remaining=0, reset=18`}, none, unread},
+	{"a comma at the end", 200, []string{"RateLimit", `"a";r=0;t=18,`}, none, unread},
+	{"an open string", 200, []string{"RateLimit", `"a;r=0;t=18`}, none, unread},
+	{"a bad escape", 200, []string{"RateLimit", `"a\n";r=0;t=18`}, none, unread},
+	{"an upper-case key", 200, []string{"RateLimit", `"a";R=0;t=18`}, none, unread},
+	{"a space before a parameter", 200, []string{"RateLimit", `"a" ;r=0;t=18`}, none, unread},
+	{"a letter outside ASCII", 200, []string{"RateLimit", `"ä";r=0;t=18`}, none, unread},
+}
+
 func TestTransportReadsRateLimitFields(t *testing.T) {
-	const none, unread = 0, -1
-	for _, row := range []struct {
-		name   string
-		status int
-		header []string
-		pause  time.Duration
-		tokens float64 // of 10, the request having cost 1; unread: 9
-	}{
-		{"nothing left", 200, []string{"RateLimit", `"default";r=0;t=18`}, 18 * time.Second, 0},
-		{"some left", 200, []string{"RateLimit", `"default";r=4;t=18`}, none, 4},
-		{"more left than here", 200, []string{"RateLimit", `"default";r=50;t=30`}, none, 9},
-		{"no window", 200, []string{"RateLimit", `"default";r=4`}, none, 4},
-		{"nothing left, no window", 200, []string{"RateLimit", `"default";r=0`}, none, 0},
-		{"nothing left for 0 s", 200, []string{"RateLimit", `"default";r=0;t=0`}, none, 0},
-		{"too long a window", 200, []string{"RateLimit", `"default";r=0;t=86400`}, 300 * time.Second, 0},
-		{"the longest window there is", 200, []string{"RateLimit", `"default";r=0;t=999999999999999`}, 300 * time.Second, 0},
-		{"several policies", 200, []string{"RateLimit", `"hour";r=900;t=3000, "minute";r=0;t=20,"day";r=5;t=9`}, 20 * time.Second, 0},
-		{"several policies, nothing left of two", 200, []string{"RateLimit", `"a";r=0;t=7, "b";r=0;t=20, "c";r=0;t=8`}, 20 * time.Second, 0},
-		{"several lines", 200, []string{"RateLimit", `"a";r=5;t=7`, "RateLimit", `"b";r=3;t=20`}, none, 3},
-		{"other parameters", 200, []string{"RateLimit", `"a;r=9, \"b\\";x;pk=:cHsdsRa894==:;r=0;acme-x="r=7;t=7, \"";t=18;y=?0;z=tok/en:*;n=-1.5;d=@-7;s=%"f%c3%bc"`}, 18 * time.Second, 0},
-		{"the last of two parameters", 200, []string{"RateLimit", `"a";r=0;r=6;t=18`}, none, 6},
-		{"white space", 200, []string{"RateLimit", "  \"a\"; r=6;  t=18 \t,\t \"b\";r=5  "}, none, 5},
-		{"on an error", 404, []string{"RateLimit", `"default";r=0;t=18`}, 18 * time.Second, 0},
-		{"on a bare 503", 503, []string{"RateLimit", `"default";r=0;t=18`}, 18 * time.Second, 0},
-
-		{"X, in seconds", 200, []string{"X-RateLimit-Remaining", "0", "X-RateLimit-Reset", "18"}, 18 * time.Second, 0},
-		{"X, the most seconds", 200, []string{"X-RateLimit-Remaining", "0", "X-RateLimit-Reset", "1000000000"}, 300 * time.Second, 0},
-		{"X, the least Unix time", 200, []string{"X-RateLimit-Remaining", "0", "X-RateLimit-Reset", "1000000001"}, 300 * time.Second, 0}, // in 2001
-		{"X, some left", 200, []string{"X-RateLimit-Remaining", "4", "X-RateLimit-Reset", "18"}, none, 4},
-		{"X, no reset", 200, []string{"X-RateLimit-Remaining", "0"}, none, 0},
-		{"X, a malformed reset", 200, []string{"X-RateLimit-Remaining", "4", "X-RateLimit-Reset", "soon"}, none, 4},
-		{"X, a negative reset", 200, []string{"X-RateLimit-Remaining", "0", "X-RateLimit-Reset", "-18"}, none, 0},
-		{"X, only a reset", 200, []string{"X-RateLimit-Reset", "18"}, none, unread},
-		{"X, malformed", 200, []string{"X-RateLimit-Remaining", "-1", "X-RateLimit-Reset", "18"}, none, unread},
-		{"X, a fraction", 200, []string{"X-RateLimit-Remaining", "0.5", "X-RateLimit-Reset", "18"}, none, unread},
-		{"X, a list", 200, []string{"X-RateLimit-Remaining", "0, 5", "X-RateLimit-Reset", "18"}, none, unread},
-		{"X, beyond 64 bits", 200, []string{"X-RateLimit-Remaining", "0", "X-RateLimit-Reset", strings.Repeat("9", 30)}, none, 0},
-		{"X, a reset of 16 digits", 200, []string{"X-RateLimit-Remaining", "0", "X-RateLimit-Reset", "1000000000000000"}, none, 0},
-		{"both", 200, []string{"RateLimit", `"a";r=4;t=7`, "X-RateLimit-Remaining", "0", "X-RateLimit-Reset", "18"}, none, 4},
-		{"both, one malformed", 200, []string{"RateLimit", `"a";r=`, "X-RateLimit-Remaining", "0", "X-RateLimit-Reset", "18"}, 18 * time.Second, 0},
-
-		{"Retry-After wins on 429", 429, []string{"Retry-After", "7", "RateLimit", `"a";r=0;t=18`}, 7 * time.Second, 0},
-		{"Retry-After wins on 503", 503, []string{"Retry-After", "20", "RateLimit", `"a";r=0;t=18`}, 20 * time.Second, 0},
-		{"Retry-After wins on 403", 403, []string{"Retry-After", "7", "X-RateLimit-Remaining", "0", "X-RateLimit-Reset", "18"}, 7 * time.Second, 0},
-		{"a malformed Retry-After does not", 429, []string{"Retry-After", "x", "RateLimit", `"a";r=0;t=18`}, 18 * time.Second, 0},
-		{"429 with a reset", 429, []string{"X-RateLimit-Remaining", "0", "X-RateLimit-Reset", "18"}, 18 * time.Second, 0},
-		{"429 with too long a reset", 429, []string{"X-RateLimit-Remaining", "0", "X-RateLimit-Reset", "3600"}, 300 * time.Second, 0},
-		{"429 with something left", 429, []string{"RateLimit", `"a";r=4;t=18`}, 10 * time.Second, 0},
-		{"429 with a malformed remainder", 429, []string{"X-RateLimit-Remaining", "none", "X-RateLimit-Reset", "18"}, 10 * time.Second, 0},
-		{"429 with only a reset", 429, []string{"X-RateLimit-Reset", "18"}, 10 * time.Second, 0},
-		{"429 with no r", 429, []string{"RateLimit", `"a";t=18`}, 10 * time.Second, 0},
-
-		{"out of a cache", 200, []string{"RateLimit", `"a";r=0;t=18`, "Age", "3"}, none, unread},
-		{"past a cache", 200, []string{"RateLimit", `"a";r=0;t=18`, "Age", "0"}, 18 * time.Second, 0},
-
-		{"empty", 200, []string{"RateLimit", ``}, none, unread},
-		{"no r", 200, []string{"RateLimit", `"a";t=18`}, none, unread},
-		{"no r in one of two", 200, []string{"RateLimit", `"a";r=0;t=18, "b";t=3`}, none, unread},
-		{"r without a value", 200, []string{"RateLimit", `"a";r;t=18`}, none, unread},
-		{"a negative r", 200, []string{"RateLimit", `"a";r=-1;t=18`}, none, unread},
-		{"a decimal r", 200, []string{"RateLimit", `"a";r=0.0;t=18`}, none, unread},
-		{"a decimal t", 200, []string{"RateLimit", `"a";r=0;t=1.5`}, none, unread},
-		{"a t without a value", 200, []string{"RateLimit", `"a";r=0;t`}, none, unread},
-		{"16 digits", 200, []string{"RateLimit", `"a";r=0;t=1000000000000000`}, none, unread},
-		{"a token", 200, []string{"RateLimit", `default;r=0;t=18`}, none, unread},
-		{"an inner list", 200, []string{"RateLimit", `("a");r=0;t=18`}, none, unread},
-		{"a dictionary, as an older draft has it", 200, []string{"RateLimit", `limit=10, remaining=0, reset=18`}, none, unread},
-		{"a comma at the end", 200, []string{"RateLimit", `"a";r=0;t=18,`}, none, unread},
-		{"an open string", 200, []string{"RateLimit", `"a;r=0;t=18`}, none, unread},
-		{"a bad escape", 200, []string{"RateLimit", `"a\n";r=0;t=18`}, none, unread},
-		{"an upper-case key", 200, []string{"RateLimit", `"a";R=0;t=18`}, none, unread},
-		{"a space before a parameter", 200, []string{"RateLimit", `"a" ;r=0;t=18`}, none, unread},
-		{"a letter outside ASCII", 200, []string{"RateLimit", `"ä";r=0;t=18`}, none, unread},
-	} {
+	for _, row := range rateLimitFields {
 		t.Run(row.name, func(t *testing.T) {
 			onStage(t, func(t *testing.T, s *stage) {
 				client, bucket := s.politely(tokenbucket.Limit{Capacity: 10, RefillPerSec: 1}, httplimit.WithRateLimitFields())

@@ -246,26 +246,29 @@ func TestTransportOnARealServer(t *testing.T) {
 			client.CloseIdleConnections()
 		})
 	})
-	t.Run("the middleware and the transport are of one mind", func(t *testing.T) {
-		mock := new(waittest.Clock)
-		limit, err := httplimit.New(httplimit.Shared(tokenbucket.MustNew(tokenbucket.Limit{Capacity: 3, RefillPerSec: 0.4}, tokenbucket.WithClock(mock))))
-		require.NoError(t, err)
-		handler := limit(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
-		onLoopback(t, handler.ServeHTTP, func(t *testing.T, url string, base http.RoundTripper) {
-			for _, opt := range []httplimit.TransportOption{httplimit.WithRateLimitFields(), httplimit.WithRetries(1)} {
-				bucket := tokenbucket.MustNew(tokenbucket.Limit{Capacity: 5, RefillPerSec: 10}, tokenbucket.WithClock(mock))
-				transport, err := httplimit.NewTransport(httplimit.AllHosts(bucket), httplimit.WithBase(base), httplimit.WithTransportClock(mock), opt)
+	t.Run("the middleware and the transport are of one mind", agree)
+}
+
+// agree lets a transport read the fields of a middleware with a smaller limit.
+func agree(t *testing.T) {
+	mock := new(waittest.Clock)
+	limit, err := httplimit.New(httplimit.Shared(tokenbucket.MustNew(tokenbucket.Limit{Capacity: 3, RefillPerSec: 0.4}, tokenbucket.WithClock(mock))))
+	require.NoError(t, err)
+	handler := limit(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	onLoopback(t, handler.ServeHTTP, func(t *testing.T, url string, base http.RoundTripper) {
+		for _, opt := range []httplimit.TransportOption{httplimit.WithRateLimitFields(), httplimit.WithRetries(1)} {
+			bucket := tokenbucket.MustNew(tokenbucket.Limit{Capacity: 5, RefillPerSec: 10}, tokenbucket.WithClock(mock))
+			transport, err := httplimit.NewTransport(httplimit.AllHosts(bucket), httplimit.WithBase(base), httplimit.WithTransportClock(mock), opt)
+			require.NoError(t, err)
+			advance(t, mock, bucket)
+			mock.Add(time.Minute)
+			for range 10 {
+				resp, err := (&http.Client{Transport: transport}).Get(url)
 				require.NoError(t, err)
-				advance(t, mock, bucket)
-				mock.Add(time.Minute)
-				for range 10 {
-					resp, err := (&http.Client{Transport: transport}).Get(url)
-					require.NoError(t, err)
-					resp.Body.Close()
-					require.Equal(t, http.StatusOK, resp.StatusCode, "it never sees a refusal")
-				}
+				resp.Body.Close()
+				require.Equal(t, http.StatusOK, resp.StatusCode, "it never sees a refusal")
 			}
-		})
+		}
 	})
 }
 
