@@ -71,3 +71,18 @@ func TestSweptKeysAreNoLongerDue(t *testing.T) {
 		require.Equal(t, (call+1)*sweepEachCall%sweepAtOnce, b.shards[0].due)
 	}
 }
+
+// A call that read the clock before a Forget and got the lock after it counts by the
+// Forget's reading: the tokens of the time between are not added to a full bucket.
+func TestForgetTakesNoteOfTheTime(t *testing.T) {
+	clock := new(hookedClock)
+	b, err := New[string](tokenbucket.Limit{Capacity: 10, RefillPerSec: 1}, WithClock(clock))
+	require.NoError(t, err)
+	clock.hook = func() {
+		clock.Set(5 * time.Second)
+		b.Forget("k")
+	}
+	_, ok := b.TryAcquire("k", 10)
+	require.True(t, ok)
+	require.Equal(t, 0.0, b.Tokens("k"))
+}

@@ -13,8 +13,6 @@ func (b *Buckets[K]) WaitPause(ctx context.Context, key K) (waited time.Duration
 		b.leave(&v)
 		return 0, nil
 	}
-	bucket := b.attend(&v).bucket
-	b.leave(&v)
 	defer b.unattend(&v)
-	return bucket.WaitPause(ctx)
+	return v.attended.bucket.WaitPause(ctx)
 }

@@ -23,7 +23,7 @@ import (
 // The zero table is not ready to use. It is not safe for concurrent use.
 type table[K comparable] struct {
 	seed    maphash.Seed
-	further int // states a key beyond the first
+	limits  tokenbucket.Limits
 	len     int
 	cursor  int // the group where the sweep goes on
 	groups  []group
@@ -122,7 +122,7 @@ func (t *table[K]) take(hash uint64, fullAt time.Duration) int {
 // for store. Both last until then.
 func (t *table[K]) load(slot int, scratch []tokenbucket.State) []tokenbucket.State {
 	first := t.entries[slot].state[:]
-	if t.further == 0 {
+	if len(t.limits) == 1 {
 		return first
 	}
 	copy(scratch, first)
@@ -132,7 +132,7 @@ func (t *table[K]) load(slot int, scratch []tokenbucket.State) []tokenbucket.Sta
 
 // store puts the states of a slot back: more than one, else they are in place.
 func (t *table[K]) store(slot int, states []tokenbucket.State) {
-	if t.further > 0 {
+	if len(t.limits) > 1 {
 		t.entries[slot].state[0] = states[0]
 		copy(t.furtherStates(slot), states[1:])
 	}
@@ -142,7 +142,8 @@ func (t *table[K]) store(slot int, states []tokenbucket.State) {
 func (t *table[K]) hasten(slot int) { t.fullAt[slot/slotsPerGroup] = 0 }
 
 func (t *table[K]) furtherStates(slot int) []tokenbucket.State {
-	return t.states[slot*t.further:][:t.further]
+	further := len(t.limits) - 1
+	return t.states[slot*further:][:further]
 }
 
 // remove drops a key, and returns whether it was there.
@@ -169,7 +170,7 @@ func (t *table[K]) drop(hash uint64, slot int) {
 // sweep looks at the next few keys, and those that share a group with them, and
 // drops those whose buckets are full. It returns how many it dropped. A group where
 // none can be full yet is passed over as a whole: reading its entries is what costs.
-func (t *table[K]) sweep(few int, limits tokenbucket.Limits, now time.Duration) (dropped int) {
+func (t *table[K]) sweep(few int, now time.Duration) (dropped int) {
 	for range t.groups {
 		if few <= 0 {
 			break
@@ -178,7 +179,7 @@ func (t *table[K]) sweep(few int, limits tokenbucket.Limits, now time.Duration) 
 		t.cursor = t.next(at)
 		few -= t.groups[at].taken().len()
 		if now >= t.fullAt[at] {
-			dropped += t.sweepGroup(at, limits, now)
+			dropped += t.sweepGroup(at, now)
 		}
 	}
 	if dropped > 0 {
@@ -187,11 +188,11 @@ func (t *table[K]) sweep(few int, limits tokenbucket.Limits, now time.Duration) 
 	return dropped
 }
 
-func (t *table[K]) sweepGroup(at int, limits tokenbucket.Limits, now time.Duration) (dropped int) {
+func (t *table[K]) sweepGroup(at int, now time.Duration) (dropped int) {
 	earliest := timeline.Never
 	for taken := t.groups[at].taken(); taken != 0; taken = taken.rest() {
 		slot := at*slotsPerGroup + taken.first()
-		if left := t.untilFull(slot, limits, now); left > 0 {
+		if left := t.untilFull(slot, now); left > 0 {
 			earliest = min(earliest, timeline.Later(now, left))
 			continue
 		}
@@ -202,10 +203,10 @@ func (t *table[K]) sweepGroup(at int, limits tokenbucket.Limits, now time.Durati
 	return dropped
 }
 
-func (t *table[K]) untilFull(slot int, limits tokenbucket.Limits, now time.Duration) time.Duration {
-	left := limits[:1].UntilFull(t.entries[slot].state[:], now)
-	if t.further > 0 {
-		left = max(left, limits[1:].UntilFull(t.furtherStates(slot), now))
+func (t *table[K]) untilFull(slot int, now time.Duration) time.Duration {
+	left := t.limits[:1].UntilFull(t.entries[slot].state[:], now)
+	if len(t.limits) > 1 {
+		left = max(left, t.limits[1:].UntilFull(t.furtherStates(slot), now))
 	}
 	return left
 }
@@ -226,7 +227,7 @@ func (t *table[K]) rebuild(size int) {
 	t.groups = make([]group, size)
 	t.fullAt = slices.Repeat([]time.Duration{timeline.Never}, size)
 	t.entries = make([]entry[K], size*slotsPerGroup)
-	t.states = make([]tokenbucket.State, size*slotsPerGroup*t.further)
+	t.states = make([]tokenbucket.State, size*slotsPerGroup*(len(t.limits)-1))
 	t.cursor = int(int64(old.cursor) * int64(size) / max(1, int64(len(old.groups)))) // an int may have 32 bits
 	for at, g := range old.groups {
 		for taken := g.taken(); taken != 0; taken = taken.rest() {

@@ -26,7 +26,7 @@ func fullAt(value float64) time.Duration {
 }
 
 func newTable() *table[int] {
-	return &table[int]{seed: maphash.MakeSeed(), further: 1}
+	return &table[int]{seed: maphash.MakeSeed(), limits: tableLimits}
 }
 
 // A Go map is the model. Each byte pair is an operation and a key; few keys, so
@@ -69,7 +69,7 @@ func operate(tab *table[int], model map[int]float64, op byte, key int, value flo
 		tab.remove(hash, key)
 		delete(model, key)
 	default: // sweep away whatever is 0
-		tab.sweep(tab.len, tableLimits, 0)
+		tab.sweep(tab.len, 0)
 		for key, value := range model {
 			if value == 0 {
 				delete(model, key)
@@ -189,11 +189,11 @@ func TestTableSweepsEveryKey(t *testing.T) {
 	}
 	dropped := 0
 	for range 1000/4 + 1 {
-		dropped += tab.sweep(4, tableLimits, 0)
+		dropped += tab.sweep(4, 0)
 	}
 	require.Zero(t, dropped)
 	for range 1000/4 + 1 {
-		tab.sweep(4, tableLimits, 10*time.Second)
+		tab.sweep(4, 10*time.Second)
 	}
 	require.Zero(t, tab.len)
 }
@@ -204,17 +204,17 @@ func TestTableSweepsAKeyTheInstantItIsFull(t *testing.T) {
 	tab.rebuild(1)
 	for key, value := range []float64{2, 1, 1, 3} { // full value + 1 seconds later
 		tab.insert(tab.hash(key), key, statesOf(value), fullAt(value))
-		require.Zero(t, tab.sweep(tab.len, tableLimits, 0))
+		require.Zero(t, tab.sweep(tab.len, 0))
 	}
 	for _, c := range []struct {
 		now     time.Duration
 		dropped int
 	}{{2*time.Second - 1, 0}, {2 * time.Second, 2}, {3*time.Second - 1, 0}, {3 * time.Second, 1}} {
-		require.Equal(t, c.dropped, tab.sweep(tab.len, tableLimits, c.now), c.now)
+		require.Equal(t, c.dropped, tab.sweep(tab.len, c.now), c.now)
 	}
 	slot := tab.find(tab.hash(3), 3)
 	overwrite(tab, slot, 0)
-	require.Equal(t, 1, tab.sweep(tab.len, tableLimits, 3*time.Second))
+	require.Equal(t, 1, tab.sweep(tab.len, 3*time.Second))
 }
 
 // A sweep goes on where it was when the table is made anew.
@@ -224,7 +224,7 @@ func TestTableSweepsOnWhileItGrows(t *testing.T) {
 		operate(tab, model, 0, key, 0)
 	}
 	for key := range 4000 {
-		tab.sweep(4, tableLimits, 0)
+		tab.sweep(4, 0)
 		operate(tab, model, 0, 1000+key, 1)
 	}
 	require.Equal(t, 4000, tab.len)

@@ -1,0 +1,71 @@
+package keyed
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/aa014e13/tokenbucket"
+)
+
+// attendedUses are all calls that work on the bucket of an attended key.
+var attendedUses = map[string]func(b *Buckets[string], key string){
+	"TryAcquire": func(b *Buckets[string], key string) { b.TryAcquire(key, 1) },
+	"Take":       func(b *Buckets[string], key string) { b.Take(key, 1) },
+	"Wait":       func(b *Buckets[string], key string) { _ = b.Wait(context.Background(), key, 11) },
+	"Refund":     func(b *Buckets[string], key string) { _ = b.Refund(key, 1) },
+	"Charge":     func(b *Buckets[string], key string) { _ = b.Charge(key, 1) },
+	"Pause":      func(b *Buckets[string], key string) { b.Pause(key, time.Minute) },
+	"Tokens":     func(b *Buckets[string], key string) { b.Tokens(key) },
+	"Waiting":    func(b *Buckets[string], key string) { b.Waiting(key) },
+	"Forget":     func(b *Buckets[string], key string) { b.Forget(key) },
+}
+
+// A key's bucket reads the clock when it begins its work. The shard is open then, and
+// whenever else such a call reads the clock, so other keys of the shard are served.
+func TestWorkOnAnAttendedKeyLeavesItsShardOpen(t *testing.T) {
+	for name, use := range attendedUses {
+		for key, readings := range map[string]int{"attended": 2, "without room": 4} {
+			t.Run(name+"/"+key, func(t *testing.T) {
+				clock := new(hookedClock)
+				b, err := New[string](tokenbucket.Limit{Capacity: 10, RefillPerSec: 1}, WithClock(clock), WithMaxKeys(2))
+				require.NoError(t, err)
+				s := &b.shards[0]
+				b.TryAcquire("other", 1)
+				b.Pause("attended", time.Hour)
+				s.attended["attended"].users.Add(1) // as a waiter does
+
+				read := 0
+				var hook func()
+				hook = func() {
+					require.True(t, s.mu.TryLock())
+					s.mu.Unlock()
+					b.TryAcquire("other", 0.25)
+					read++
+					clock.hook = hook
+				}
+				clock.hook = hook
+				use(b, key)
+				clock.hook = nil
+				require.GreaterOrEqual(t, read, readings, "the key's bucket reads the clock, after the Buckets did")
+				require.Equal(t, 9-float64(read)/4, b.Tokens("other"))
+			})
+		}
+	}
+}
+
+// A key that is always in use goes back to the table when its pause is over.
+func TestAttendedKeysInUseAreRetired(t *testing.T) {
+	clock := new(hookedClock)
+	b, err := New[string](tokenbucket.Limit{Capacity: 10, RefillPerSec: 1}, WithClock(clock))
+	require.NoError(t, err)
+	b.Pause("key", time.Second)
+	clock.Set(2 * time.Second)
+	for range sweepAtOnce / sweepEachCall {
+		b.TryAcquire("key", 0.0625)
+	}
+	require.Nil(t, b.shardOf(b.shards[0].table.hash("key")).attended)
+	require.Equal(t, 0.0, b.Tokens("key"))
+}
