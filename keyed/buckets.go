@@ -44,11 +44,12 @@ const (
 // Buckets may be used by any number of goroutines; keys rarely meet on a lock. It
 // must not be copied. The zero Buckets is not ready to use; use New.
 type Buckets[K comparable] struct {
-	time     timeline.Timeline
-	limits   tokenbucket.Limits
-	seed     maphash.Seed
-	maxKeys  int64
-	overflow *attendance // of the keys that find no room
+	time       timeline.Timeline
+	limits     tokenbucket.Limits
+	seed       maphash.Seed
+	maxKeys    int64
+	maxWaiters int
+	overflow   *attendance // of the keys that find no room
 
 	shards []shard[K]    // a power of two
 	_      [64]byte      // what is above hardly changes, and stays in every processor's cache
@@ -64,11 +65,12 @@ func New[K comparable](limit tokenbucket.Limit, opts ...Option) (*Buckets[K], er
 		return nil, err
 	}
 	b := &Buckets[K]{
-		time:    timeline.Start(stayNear(c.clock)),
-		limits:  c.limits,
-		seed:    maphash.MakeSeed(),
-		maxKeys: int64(c.maxKeys),
-		shards:  make([]shard[K], shardsFor(c.maxKeys)),
+		time:       timeline.Start(stayNear(c.clock)),
+		limits:     c.limits,
+		seed:       maphash.MakeSeed(),
+		maxKeys:    int64(c.maxKeys),
+		maxWaiters: c.maxWaiters,
+		shards:     make([]shard[K], shardsFor(c.maxKeys)),
 	}
 	for i := range b.shards {
 		s := &b.shards[i]
@@ -97,6 +99,7 @@ func (b *Buckets[K]) newBucket(states []tokenbucket.State, latest time.Duration)
 		tokenbucket.WithClock(b.time.Clock),
 		tokenbucket.WithState(b.time.Origin, states),
 		tokenbucket.WithLatest(latest),
+		tokenbucket.WithMaxWaiters(b.maxWaiters),
 	}
 	for _, l := range b.limits[1:] {
 		opts = append(opts, tokenbucket.WithLimit(l))

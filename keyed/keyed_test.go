@@ -450,6 +450,8 @@ func TestKeysUnequalToThemselvesShareABucket(t *testing.T) {
 func TestOptions(t *testing.T) {
 	_, err := keyed.New[string](limit(1, 1), keyed.WithMaxKeys(0))
 	require.ErrorIs(t, err, tokenbucket.ErrInvalidOption)
+	_, err = keyed.New[string](limit(1, 1), keyed.WithMaxWaiters(-1))
+	require.ErrorIs(t, err, tokenbucket.ErrInvalidOption)
 	_, err = keyed.New[string](limit(0, 1))
 	require.ErrorIs(t, err, tokenbucket.ErrInvalidLimit)
 	_, err = keyed.New[string](limit(1, 1), keyed.WithLimit(limit(1, math.NaN())))

@@ -11,18 +11,22 @@ import (
 type Option func(*config)
 
 type config struct {
-	limits  tokenbucket.Limits
-	clock   tokenbucket.Clock
-	maxKeys int
+	limits     tokenbucket.Limits
+	clock      tokenbucket.Clock
+	maxKeys    int
+	maxWaiters int
 }
 
 func newConfig(limit tokenbucket.Limit, opts []Option) (config, error) {
-	c := config{limits: tokenbucket.Limits{limit}, maxKeys: math.MaxInt}
+	c := config{limits: tokenbucket.Limits{limit}, maxKeys: math.MaxInt, maxWaiters: math.MaxInt}
 	for _, opt := range opts {
 		opt(&c)
 	}
 	if c.maxKeys < 1 {
 		return c, fmt.Errorf("%w: WithMaxKeys(%d): choose 1 or more, or leave it out for no bound", tokenbucket.ErrInvalidOption, c.maxKeys)
+	}
+	if c.maxWaiters < 0 {
+		return c, fmt.Errorf("%w: WithMaxWaiters(%d): choose 0 or more, or leave it out for no bound", tokenbucket.ErrInvalidOption, c.maxWaiters)
 	}
 	return c, c.limits.Validate()
 }
@@ -35,15 +39,32 @@ func WithClock(clock tokenbucket.Clock) Option {
 
 // WithMaxKeys bounds how many keys are remembered at once, n at least 1. A new key
 // that finds no room shares one overflow bucket with the other newcomers until
-// there is some: what one of them is charged, or paused for, meets them all. By
-// default, there is no bound but memory.
+// there is some: what one of them is charged, or paused for, counts for all of them.
+// Any caller of Forget can make the overflow bucket full. By default, there is no
+// bound but memory.
 //
-// It is tempting to forget the oldest key instead. But then whoever makes up
-// enough keys gets everybody forgotten, and with each forgotten key a fresh burst
-// is handed out; this way known keys feel nothing, and all the made-up ones
-// together get what one key may have.
+// It is tempting to forget the oldest key instead. But then a client that makes up
+// enough keys gets all others forgotten, and each forgotten key gets a fresh burst.
+// This way known keys are not affected, and all made-up keys together get what one
+// key may have.
+//
+// The price is paid by honest clients that come back during such a flood after their
+// buckets have filled: nothing tells them from the made-up keys, so they share the
+// overflow bucket, and most of their requests are refused until there is room. To spare
+// them, choose n well above the number of clients, and keys that are hard to make up.
 func WithMaxKeys(n int) Option {
 	return func(c *config) { c.maxKeys = n }
+}
+
+// WithMaxWaiters bounds how many callers of Wait may be queued at once for each key,
+// n at least 0: with 0 nobody may wait. Further ones get ErrTooManyWaiters. It also
+// bounds the queue of the bucket that newcomers share when there is no room for them.
+// By default, there is no bound.
+//
+// Set it where callers are not trusted: some calls take longer the longer the queue of
+// their key is, as Bucket.Wait says.
+func WithMaxWaiters(n int) Option {
+	return func(c *config) { c.maxWaiters = n }
 }
 
 // WithLimit adds a further limit, which every request has to meet as well. By
