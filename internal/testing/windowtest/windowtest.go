@@ -1,0 +1,24 @@
+// Package windowtest measures how far what passes a limit runs ahead of its rate.
+package windowtest
+
+import "time"
+
+// Pass is an amount that passed at an instant, counted from any origin.
+type Pass struct {
+	At     time.Duration
+	Amount float64
+}
+
+// Surplus returns the most by which the passes of any window exceed refill * length. The
+// passes are in order of time; those at both ends of a window count. A limit of
+// capacity + refill * time holds if the surplus is at most the capacity.
+func Surplus(passes []Pass, refillPerSec float64) (most float64) {
+	var ahead float64 // the largest surplus of the windows that end at last
+	var last time.Duration
+	for _, p := range passes {
+		ahead = max(0, ahead-refillPerSec*(p.At-last).Seconds()) + p.Amount
+		last = p.At
+		most = max(most, ahead)
+	}
+	return most
+}

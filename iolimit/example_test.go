@@ -1,0 +1,70 @@
+package iolimit_test
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/aa014e13/tokenbucket"
+	"github.com/aa014e13/tokenbucket/iolimit"
+)
+
+// Downloads share 100 MB per second, and none gets more than 50 MB per second of it.
+func Example() {
+	total := tokenbucket.MustNew(iolimit.BytesPerSecond(100e6))
+	download := func(source io.Reader) (int64, error) {
+		own := tokenbucket.MustNew(iolimit.BytesPerSecond(50e6))
+		return io.Copy(io.Discard, iolimit.NewReader(context.Background(), source, own, total))
+	}
+
+	start := time.Now()
+	n, err := download(strings.NewReader(strings.Repeat("x", 1_500_000)))
+	fmt.Println(n, err)
+	// The bucket holds 0.5 MB at first. The other 1 MB takes 20 ms.
+	fmt.Println(time.Since(start) >= 20*time.Millisecond)
+	// Output:
+	// 1500000 <nil>
+	// true
+}
+
+// A Write of 0.3 MB is over when its bytes are paid for; a change of the rate takes effect at once.
+func ExampleNewWriter() {
+	bucket := tokenbucket.MustNew(iolimit.BytesPerSecond(1))
+	w := iolimit.NewWriter(context.Background(), io.Discard, bucket)
+
+	time.AfterFunc(time.Millisecond, func() {
+		_ = bucket.SetLimits(iolimit.BytesPerSecond(100e6))
+	})
+	fmt.Println(w.Write(make([]byte, 300_000))) // it would have taken three days
+	// Output: 300000 <nil>
+}
+
+// Each connection of a server writes 1 MB per second, and all of them together 10 MB per second.
+func ExampleNewListener() {
+	total := tokenbucket.MustNew(iolimit.BytesPerSecond(10e6))
+	inner, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	listener := iolimit.NewListener(inner, func(net.Conn) []iolimit.Option {
+		own := tokenbucket.MustNew(iolimit.BytesPerSecond(1e6))
+		return []iolimit.Option{iolimit.WithWrite(own, total)}
+	})
+	server := &http.Server{Handler: http.NotFoundHandler()}
+	go server.Serve(listener)
+	defer server.Close()
+
+	answer, err := http.Get("http://" + inner.Addr().String())
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer answer.Body.Close()
+	fmt.Println(answer.Status)
+	// Output: 404 Not Found
+}

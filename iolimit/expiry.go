@@ -1,0 +1,79 @@
+package iolimit
+
+import (
+	"context"
+	"os"
+	"sync"
+	"time"
+)
+
+// expiry ends the calls of one direction of a connection when its deadline passes, and
+// when it is closed.
+//
+// It is tempting to give each call a context with the deadline. But a deadline may move
+// while a call waits, and a bucket refuses at once to wait beyond a context's deadline,
+// while a connection waits until it passes.
+type expiry struct {
+	mu     sync.Mutex
+	ctx    context.Context // of calls that begin now; it has no deadline of its own
+	cancel context.CancelCauseFunc
+	timer  *time.Timer // nil: no deadline, or it has passed
+	ended  bool
+}
+
+func newExpiry() *expiry {
+	e := &expiry{}
+	e.renewLocked()
+	return e
+}
+
+// context returns the context of a call that begins now. Its cause is why it ended.
+func (e *expiry) context() context.Context {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.ctx
+}
+
+// set moves the deadline, also of calls under way; the zero time is none.
+func (e *expiry) set(deadline time.Time) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.ended {
+		return
+	}
+	e.resetLocked()
+	if deadline.IsZero() {
+		return
+	}
+	cancel := e.cancel
+	if left := time.Until(deadline); left > 0 {
+		e.timer = time.AfterFunc(left, func() { cancel(os.ErrDeadlineExceeded) })
+	} else {
+		cancel(os.ErrDeadlineExceeded)
+	}
+}
+
+// end ends all calls for good.
+func (e *expiry) end(cause error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.ended {
+		return
+	}
+	e.ended = true
+	e.resetLocked()
+	e.cancel(cause)
+}
+
+// resetLocked removes the deadline. If it has passed, calls that come get a new context.
+func (e *expiry) resetLocked() {
+	passed := e.timer != nil && !e.timer.Stop() // it cancels the context, if only in a moment
+	e.timer = nil
+	if passed || e.ctx.Err() != nil {
+		e.renewLocked()
+	}
+}
+
+func (e *expiry) renewLocked() {
+	e.ctx, e.cancel = context.WithCancelCause(context.Background())
+}

@@ -1,0 +1,58 @@
+// Package iolimit limits readers, writers and connections to a number of bytes per
+// second. Each byte costs one token of a [tokenbucket.Bucket], so several streams that
+// share a bucket share its rate, and take turns.
+//
+// Make the bucket with [BytesPerSecond] and put it around a stream with [NewReader],
+// [NewWriter], [NewConn] or [NewListener]. With several buckets a stream keeps to all of
+// them: to a limit of its own and to one in total, for example. [tokenbucket.Bucket.SetLimits]
+// and [tokenbucket.Bucket.Pause] take effect at once, on streams that wait as well.
+//
+// # Chunks
+//
+// A stream pays in chunks of min(64 KiB, half the smallest capacity) bytes, at least one
+// byte, so buffers may have any size. A capacity below 1 byte is
+// [tokenbucket.ErrCostExceedsCapacity].
+//
+// # What is bounded
+//
+// No window of length t passes more than capacity + refill * t bytes, by the instants at
+// which the bucket grants them. A granted chunk may leave later, because a timer is late
+// or the peer is slow, so by the instants at which bytes leave each stream may add one chunk
+// to that. With several buckets this holds for the last one; at the others a stream may carry
+// one more chunk after it has waited for a later bucket. Put a bucket of the stream's own
+// first and a shared one last.
+//
+// # Shortcuts
+//
+// Wrapped types show only the methods of io.Reader, io.Writer, net.Conn and
+// net.Listener, and CloseRead and CloseWrite of a connection that has them. The
+// shortcuts of io.Copy (ReadFrom, WriteTo, sendfile and splice) cannot bypass the limit.
+//
+// The package is for streams. Do not use it for packets, such as UDP: a packet larger than
+// a chunk would be split or cut.
+package iolimit
+
+import "github.com/aa014e13/tokenbucket"
+
+// Bounds of the capacity that BytesPerSecond chooses, in bytes.
+const (
+	leastCapacity = 4 << 10
+	mostCapacity  = 1 << 42 // of any bucket
+)
+
+// BytesPerSecond returns a limit of so many bytes per second, above 0. Its capacity is what
+// flows in ten milliseconds, at least 4 KiB and at most 2^42 bytes:
+//
+//	capacity = min(max(bytes * 0.01, 4096), 2^42)
+//
+// It is tempting to choose less. But a timer of a Go program may be late by a millisecond
+// and more, and what flows in meanwhile is lost if the bucket has no room for it. A
+// capacity of 64 KiB reaches a tenth of 1.25e9 bytes per second.
+//
+// A number that is not finite and above 0 returns a limit that Validate refuses.
+func BytesPerSecond(bytes float64) tokenbucket.Limit {
+	return tokenbucket.Limit{
+		Capacity:     min(max(bytes/100, leastCapacity), mostCapacity),
+		RefillPerSec: bytes,
+	}
+}

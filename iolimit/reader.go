@@ -1,0 +1,107 @@
+package iolimit
+
+import (
+	"context"
+	"io"
+
+	"github.com/aa014e13/tokenbucket"
+)
+
+// NewReader returns a reader that reads from r no faster than each of the buckets
+// allows, in bytes per second. Without buckets there is no limit; nil buckets are ignored.
+//
+// Read calls r.Read once, for at most a chunk, and then waits for the bytes that came. It
+// holds no tokens while r blocks. It returns the bytes and an error if the wait
+// fails, by the rules of [tokenbucket.Bucket.Wait]:
+//
+//   - ctx's error if ctx ends
+//   - a *[tokenbucket.DeadlineError], at once, if the wait would outlast ctx's deadline
+//   - [tokenbucket.ErrTooManyWaiters] if a bucket has WithMaxWaiters
+//   - [tokenbucket.ErrCostExceedsCapacity] if a capacity has become less than 1 byte
+//
+// These bytes are charged although the wait failed, so the next Read waits before it reads.
+// If ctx has ended or a capacity is below 1 byte already, nothing is read. A Read of 0 bytes is
+// passed on, even in a pause. An end of ctx does not end a call of r.Read.
+//
+// The reader may be used by several goroutines if r may.
+func NewReader(ctx context.Context, r io.Reader, buckets ...*tokenbucket.Bucket) io.Reader {
+	return &contextReader{ctx, newReader(r, buckets)}
+}
+
+type contextReader struct {
+	ctx context.Context
+	*reader
+}
+
+func (r *contextReader) Read(p []byte) (int, error) { return r.read(r.ctx, p) }
+
+// reader reads under a context that each call brings with it.
+type reader struct {
+	source  io.Reader
+	buckets buckets
+	turn    turn
+
+	// Guarded by turn.
+	owes bool  // the wait for the bytes of the last Read failed
+	err  error // the source's error that came with these bytes, for the next Read
+}
+
+func newReader(source io.Reader, all []*tokenbucket.Bucket) *reader {
+	return &reader{source: source, buckets: withoutNil(all), turn: make(turn, 1)}
+}
+
+func (r *reader) read(ctx context.Context, p []byte) (int, error) {
+	if len(p) == 0 || len(r.buckets) == 0 {
+		if err := ctx.Err(); err != nil {
+			return 0, err
+		}
+		return r.source.Read(p)
+	}
+	if err := r.turn.take(ctx); err != nil {
+		return 0, err
+	}
+	defer r.turn.leave()
+	if err := r.settle(ctx); err != nil {
+		return 0, err
+	}
+	size, err := r.buckets.chunk(len(p))
+	if err != nil {
+		return 0, err
+	}
+	n, err := r.source.Read(p[:size])
+	if invalid := checkCount("Read", n, size); invalid != nil {
+		return 0, invalid
+	}
+	if failed := r.pay(ctx, n); failed != nil {
+		r.owes, r.err = true, err
+		return n, failed
+	}
+	return n, err
+}
+
+// settle waits if the last Read did not, and returns the source's error that it left.
+func (r *reader) settle(ctx context.Context) error {
+	if !r.owes {
+		return nil
+	}
+	if err := r.buckets.settle(ctx); err != nil {
+		return err
+	}
+	err := r.err
+	r.owes, r.err = false, nil
+	return err
+}
+
+// pay waits for n bytes that were read. If it fails, they are charged all the same.
+func (r *reader) pay(ctx context.Context, n int) error {
+	for n > 0 {
+		size, paid, err := r.buckets.acquire(ctx, n)
+		if err != nil {
+			r.buckets[len(paid):].charge(n)
+			paid.charge(n - size)
+			return err
+		}
+		n -= size
+	}
+	return nil
+}
