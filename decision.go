@@ -3,8 +3,6 @@ package tokenbucket
 import (
 	"math"
 	"time"
-
-	"github.com/aa014e13/tokenbucket/internal/timeline"
 )
 
 // Decision is the answer to one request, with everything that a response header
@@ -21,8 +19,8 @@ type Decision struct {
 	// of Limits. It is -1 if Limit is zero.
 	LimitIndex int
 
-	paused time.Duration // until a pause ends, before which nothing is admitted and nothing refilled
-	queued bool          // somebody waits, and nothing is admitted before them
+	held  bool          // nothing is admitted before those that wait, or before a pause ends
+	reset time.Duration // what Reset returns then
 
 	isShort bool    // a limit that does not bind has less left:
 	least   float64 // so much
@@ -36,7 +34,7 @@ func (d Decision) Remaining() int64 {
 		tokens = d.least
 	}
 	switch {
-	case d.paused > 0 || d.queued || !(tokens > 0):
+	case d.held || !(tokens > 0):
 		return 0
 	case tokens >= math.MaxInt64:
 		return math.MaxInt64
@@ -46,12 +44,16 @@ func (d Decision) Remaining() int64 {
 }
 
 // Reset returns the time until the bucket is full if nothing more is taken: 0 if
-// it is full now, Never beyond 292 years. It is worked out from Tokens, which are
-// rounded: a bucket that has long been below its capacity may be full a nanosecond
-// earlier.
+// it is full now, Never beyond 292 years. While anybody is queued, that is after the last of
+// them is served. With several limits it is the time until the one that Limit describes is full.
+//
+// It is worked out from Tokens, which are rounded: a bucket that has long been below its
+// capacity may be full a nanosecond earlier.
 func (d Decision) Reset() time.Duration {
-	filling := d.Limit.wait(State{Balance: d.Tokens}, 0, d.Limit.Capacity)
-	return timeline.Later(filling, d.paused)
+	if d.held {
+		return d.reset
+	}
+	return d.Limit.wait(State{Balance: d.Tokens}, 0, d.Limit.Capacity)
 }
 
 // RetryAfter returns the wait in whole seconds, as the function of that name does.

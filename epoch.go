@@ -109,24 +109,25 @@ type steady struct {
 // reads the clock again, which a bucket that is mostly full, or refunded, is to be spared.
 const decisionsToOpen = 16
 
-// openEpochLocked notes a decision that was a matter of the states alone, and opens an
-// epoch if there were many about whole costs. That takes the system clock, which never
+// openEpochLocked notes a decision, and opens an epoch if there were many about whole
+// costs that were a matter of the states alone. That takes the system clock, which never
 // steps back, since an epoch does not note the latest reading.
-func (b *Bucket) openEpochLocked(now time.Duration, cost float64) {
-	if _, ok := wholeCost(cost); !ok {
+func (b *Bucket) openEpochLocked(now time.Duration, p price) {
+	q := &b.queue
+	if _, ok := wholeCost(p.all); !ok || p.each != nil || !q.isOpen() {
 		return
 	}
 	anchors := time.Duration(0)
-	for i := range b.states {
-		anchors += b.states[i].Anchor
+	for i := range q.states {
+		anchors += q.states[i].Anchor
 	}
 	if anchors != b.steady.anchors {
 		b.steady = steady{anchors: anchors}
 	}
 	b.steady.decisions++
-	if b.steady.decisions >= decisionsToOpen && b.time.Clock == nil && now >= b.latest {
-		e := &epoch{limits: b.limits, capacity: b.limits.capacity()}
-		e.states = append(e.single[:0], b.states...)
+	if b.steady.decisions >= decisionsToOpen && b.time.Clock == nil && now >= q.latest {
+		e := &epoch{limits: q.limits, capacity: q.limits.capacity()}
+		e.states = append(e.single[:0], q.states...)
 		b.epoch.Store(e)
 	}
 }

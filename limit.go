@@ -130,9 +130,12 @@ func (l Limit) Tokens(s State, now time.Duration) float64 {
 // A cost of 0 is always admitted. A cost that is negative, NaN or above the
 // capacity never is.
 func (l Limit) Take(s State, now time.Duration, cost float64) (State, Decision) {
-	limits, states := [1]Limit{l}, [1]State{s}
-	d := Limits(limits[:]).Take(states[:], now, cost)
-	return states[0], d
+	d := Decision{Limit: l, Wait: l.wait(s, now, cost)}
+	if d.OK = d.Wait == 0; d.OK {
+		s = l.spend(s, now, cost)
+	}
+	d.Tokens = l.Tokens(s, now)
+	return s, d
 }
 
 // tolerance, relative to the larger of capacity and balance, is a shortfall that

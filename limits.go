@@ -36,33 +36,38 @@ func (ls Limits) capacity() float64 {
 }
 
 // TryAcquire admits a cost at now and spends it from every state, or changes
-// nothing and returns the wait of the limit that makes it wait longest.
+// nothing and returns the longest wait that a limit asks for.
 func (ls Limits) TryAcquire(states []State, now time.Duration, cost float64) (wait time.Duration, ok bool) {
-	if len(ls) == 0 && cost != 0 {
-		return Never, false
-	}
-	if wait = ls.wait(states, now, cost); wait > 0 {
+	return ls.tryAcquire(states, now, price{all: cost})
+}
+
+func (ls Limits) tryAcquire(states []State, now time.Duration, p price) (wait time.Duration, ok bool) {
+	if wait = ls.wait(states, now, p); wait > 0 {
 		return wait, false
 	}
-	ls.spend(states, now, cost)
+	ls.spend(states, now, p)
 	return 0, true
 }
 
 // Take is TryAcquire with everything a header needs.
-func (ls Limits) Take(states []State, now time.Duration, cost float64) (d Decision) {
-	d.Wait, d.OK = ls.TryAcquire(states, now, cost)
-	ls.tell(&d, states, now, cost)
+func (ls Limits) Take(states []State, now time.Duration, cost float64) Decision {
+	return ls.take(states, now, price{all: cost})
+}
+
+func (ls Limits) take(states []State, now time.Duration, p price) (d Decision) {
+	d.Wait, d.OK = ls.tryAcquire(states, now, p)
+	ls.describe(&d, states, now, p)
 	return d
 }
 
-// tell adds to a decision what is left after it.
-func (ls Limits) tell(d *Decision, states []State, now time.Duration, cost float64) {
-	d.LimitIndex = ls.binding(states, now, cost)
+// describe adds to a decision what is left after it.
+func (ls Limits) describe(d *Decision, states []State, now time.Duration, p price) {
+	d.LimitIndex = ls.binding(states, now, p)
 	if d.LimitIndex >= 0 {
 		d.Limit = ls[d.LimitIndex]
 		d.Tokens = d.Limit.Tokens(states[d.LimitIndex], now)
 	}
-	if len(ls) > 1 {
+	if len(ls) > 1 && p.each == nil {
 		if least := ls.Tokens(states, now); least < d.Tokens {
 			d.isShort, d.least = true, least
 		}
@@ -107,11 +112,15 @@ func (ls Limits) Fill(states []State, now time.Duration) {
 // Refund gives tokens back to every state at now, up to its capacity. It returns
 // ErrInvalidCost unless tokens is finite and at least 0.
 func (ls Limits) Refund(states []State, now time.Duration, tokens float64) error {
-	if err := checkAmount(tokens); err != nil {
+	return ls.refund(states, now, price{all: tokens})
+}
+
+func (ls Limits) refund(states []State, now time.Duration, p price) error {
+	if err := p.checkAmount(); err != nil {
 		return err
 	}
 	for i, l := range ls {
-		states[i] = l.refund(states[i], now, tokens)
+		states[i] = l.refund(states[i], now, p.of(i))
 	}
 	return nil
 }
@@ -120,36 +129,66 @@ func (ls Limits) Refund(states []State, now time.Duration, tokens float64) error
 // about 1e289 tokens does a debt stop growing. It returns ErrInvalidCost unless the
 // cost is finite and at least 0.
 func (ls Limits) Charge(states []State, now time.Duration, cost float64) error {
-	if err := checkAmount(cost); err != nil {
+	return ls.charge(states, now, price{all: cost})
+}
+
+func (ls Limits) charge(states []State, now time.Duration, p price) error {
+	if err := p.checkAmount(); err != nil {
 		return err
 	}
 	for i, l := range ls {
-		states[i] = l.charge(states[i], now, cost)
+		states[i] = l.charge(states[i], now, p.of(i))
 	}
 	return nil
 }
 
-func (ls Limits) wait(states []State, now time.Duration, cost float64) (longest time.Duration) {
+// check returns nil if the limits can ever admit a price: otherwise ErrInvalidCost, or
+// ErrCostExceedsCapacity.
+func (ls Limits) check(p price) error {
+	if p.each == nil {
+		return checkCost(p.all, ls.capacity())
+	}
+	for _, cost := range p.each {
+		if err := checkCost(cost, math.Inf(1)); err != nil {
+			return err
+		}
+	}
+	for i, cost := range p.each {
+		if err := checkCost(cost, ls[i].Capacity); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (ls Limits) wait(states []State, now time.Duration, p price) (longest time.Duration) {
+	if len(ls) == 0 && !p.isFree() {
+		return Never
+	}
 	for i, l := range ls {
-		longest = max(longest, l.wait(states[i], now, cost))
+		longest = max(longest, l.wait(states[i], now, p.of(i)))
 	}
 	return longest
 }
 
-func (ls Limits) spend(states []State, now time.Duration, cost float64) {
+func (ls Limits) spend(states []State, now time.Duration, p price) {
 	for i, l := range ls {
-		states[i] = l.spend(states[i], now, cost)
+		states[i] = l.spend(states[i], now, p.of(i))
 	}
 }
 
-// binding returns the index of the limit that makes a cost wait longest at now,
-// the first of several, -1 of none.
-func (ls Limits) binding(states []State, now time.Duration, cost float64) int {
+// binding returns the index of the limit with the longest wait for a price at now, of
+// those that it costs anything: the first on a tie, -1 if there are no limits.
+func (ls Limits) binding(states []State, now time.Duration, p price) int {
 	if len(ls) < 2 {
 		return len(ls) - 1
 	}
-	binding, longest := 0, time.Duration(0)
+	binding, longest := 0, time.Duration(-1)
 	for i, l := range ls {
+		cost := p.of(i)
+		if cost == 0 {
+			continue
+		}
 		if wait := l.wait(states[i], now, cost); wait > longest {
 			binding, longest = i, wait
 		}

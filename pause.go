@@ -47,12 +47,12 @@ type hold struct {
 
 // hold adds a hold if the bucket is paused.
 func (b *Bucket) hold() (since time.Duration, h *hold) {
-	now, at := b.lock()
+	now := b.lock()
 	defer b.mu.Unlock()
-	if at >= b.opens {
+	if at := b.queue.advance(now); at >= b.queue.opens {
 		return 0, nil
 	}
-	h = &hold{nudges: make(chan struct{}, 1), ends: b.opens}
+	h = &hold{nudges: make(chan struct{}, 1), ends: b.queue.opens}
 	if b.holds == nil {
 		b.holds = map[*hold]struct{}{}
 	}
@@ -75,14 +75,15 @@ func (b *Bucket) setAlarm(h *hold) <-chan time.Time {
 
 // release removes a hold that woke, if the pause or its context has ended.
 func (b *Bucket) release(ctx context.Context, h *hold) (now time.Duration, released bool) {
-	now, at := b.lock()
+	now = b.lock()
 	defer b.mu.Unlock()
+	paused := b.queue.advance(now) < b.queue.opens
 	h.asleep = false
-	if at < b.opens && ctx.Err() == nil {
-		h.ends = b.opens
+	if paused && ctx.Err() == nil {
+		h.ends = b.queue.opens
 		return now, false
 	}
-	if at < b.opens {
+	if paused {
 		h.err = ctx.Err()
 	}
 	if delete(b.holds, h); len(b.holds) == 0 {
@@ -104,7 +105,7 @@ func (b *Bucket) nudgeHoldsLocked() {
 // sleepingHoldsLocked returns how many holds sleep, their timers set.
 func (b *Bucket) sleepingHoldsLocked() (sleeping int) {
 	for h := range b.holds {
-		if h.asleep && h.ends > b.latest {
+		if h.asleep && h.ends > b.queue.latest {
 			sleeping++
 		}
 	}

@@ -1,174 +1,411 @@
 package tokenbucket
 
 import (
+	"fmt"
+	"math"
+	"slices"
 	"time"
 
 	"github.com/aa014e13/tokenbucket/internal/timeline"
 )
 
-// waiter is a place in the queue: a goroutine's that sleeps in Wait, or a
-// Reservation's. It holds no tokens until it is granted its cost.
-type waiter struct {
-	cost       float64
-	prev, next *waiter
-	left       bool  // it is no longer queued
-	err        error // why it left, nil if it was granted its cost
+// queue is a bucket as a sequential machine: its limits, their states, the pause, and
+// the waiters, first come first served. It has no lock and no clock. Methods that depend
+// on the time get a reading of the clock, first of all serve the waiters that are due by then, and
+// count a reading earlier than the latest one as the latest one: goroutines read the
+// clock in one order and get the lock in another, and clocks step back. So nothing is
+// minted, and no part of a burst is refused.
+//
+// The plan is how the queue will be served, worked out from its head as far as it was
+// needed. It is the same arithmetic as the grants themselves, carried out ahead
+// of time, so a waiter gets its tokens when the plan says. With each planned waiter stand
+// the states after its turn. So a newcomer only needs the last turn, serving the
+// head leaves the plan as it is, and a waiter that gives up changes only the turns
+// behind it. A change of the states or the limits drops the plan, which costs nothing
+// until it is needed.
+type queue struct {
+	latest time.Duration // the latest reading of the clock
+	opens  time.Duration // the end of the latest pause; states are anchored no earlier until then
+	single [1]State      // where the states are, if it is one
+	head   *waiter
+	tail   *waiter
+	limits Limits  // never changed in place
+	states []State // one for each limit, after the latest grant
 
-	version uint64        // of the plan that has it
-	due     time.Duration // the instant of its grant, by that plan
+	len          int
+	maxLen       int
+	reservations int       // waiters that do not sleep in Wait
+	sleeper      *waiter   // the first one that does
+	alarms       alarms    // of those that do
+	queued       []float64 // what all waiters cost, for each limit
 
-	// These are zero for a reservation. A waiter sleeps until its timer rings, which
-	// it sets once; only for the first sleeper in the queue the timer must not ring
-	// too late, so when its turn comes sooner it is nudged to set another.
-	nudges chan struct{}
-	alarm  time.Duration // the instant the timer rings
-	asleep bool          // the timer is set
+	planned *waiter       // the last waiter that is planned; nil: none
+	begins  time.Duration // the instant from which the head's turn is planned
 }
 
-// nudge wakes a sleeping waiter. The channel is buffered: a nudge is never lost.
-func (w *waiter) nudge() {
-	select {
-	case w.nudges <- struct{}{}:
+// init makes a queue with full states at now.
+func (q *queue) init(limits Limits, now time.Duration, maxLen int) {
+	q.limits, q.maxLen, q.latest = limits, maxLen, now
+	q.states = append(q.single[:0], make([]State, len(limits))...)
+	q.queued = make([]float64, len(limits))
+	limits.Fill(q.states, now)
+}
+
+// resume goes on from earlier states, which may be anchored in the future: at the end
+// of a pause.
+func (q *queue) resume(now time.Duration, states []State) {
+	now = max(q.latest, now)
+	for i, s := range states {
+		q.states[i] = State{Balance: min(s.Balance, q.limits[i].Capacity), Anchor: s.Anchor}
+		if s.Anchor > now {
+			q.opens = max(q.opens, s.Anchor)
+		}
+	}
+}
+
+// lower takes from each state that is above a level.
+func (q *queue) lower(tokens float64) {
+	for i := range q.states {
+		q.states[i].Balance = min(q.states[i].Balance, tokens)
+	}
+}
+
+// advance takes note of a reading of the clock, serves the waiters that are due, and
+// returns the instant that the reading counts as.
+func (q *queue) advance(now time.Duration) time.Duration {
+	q.latest = max(q.latest, now)
+	if q.head != nil {
+		q.serve()
+		q.alarms.unsetRung(q.latest)
+	}
+	return q.latest
+}
+
+// isOpen reports whether the states alone decide about a request: nobody is queued and
+// no pause lasts.
+func (q *queue) isOpen() bool {
+	return q.head == nil && q.latest >= q.opens
+}
+
+// tryAcquire takes a price, or returns how long a newcomer has to wait.
+func (q *queue) tryAcquire(now time.Duration, p price) (wait time.Duration, ok bool) {
+	at := q.advance(now)
+	if !q.isOpen() {
+		wait = q.wait(now, p)
+		return wait, wait == 0
+	}
+	if wait, ok = q.limits.tryAcquire(q.states, at, p); !ok {
+		wait = timeline.Later(wait, at-now)
+	}
+	return wait, ok
+}
+
+// take is tryAcquire with everything a header needs.
+func (q *queue) take(now time.Duration, p price) (d Decision) {
+	at := q.advance(now)
+	if !q.isOpen() {
+		return q.decide(now, p)
+	}
+	if d = q.limits.take(q.states, at, p); !d.OK {
+		d.Wait = timeline.Later(d.Wait, at-now)
+	}
+	return d
+}
+
+// wait returns how long a newcomer would have to wait behind the queue and any pause,
+// from now itself even where that counts as a later instant.
+func (q *queue) wait(now time.Duration, p price) time.Duration {
+	if p.isFree() {
+		return 0
+	}
+	at, states := q.end()
+	return timeline.Until(now, timeline.Later(at, q.limits.wait(states, at, p)))
+}
+
+// decide is take while a waiter is queued or a pause lasts.
+func (q *queue) decide(now time.Duration, p price) Decision {
+	wait := q.wait(now, p)
+	d := Decision{OK: wait == 0, Wait: wait, held: true}
+	at, states := q.end()
+	d.LimitIndex = q.limits.binding(states, at, p)
+	if i := d.LimitIndex; i >= 0 {
+		d.Limit = q.limits[i]
+		d.Tokens = q.tokensOf(i)
+		d.reset = timeline.Later(timeline.Until(now, at), d.Limit.untilFull(states[i], at))
+	}
+	return d
+}
+
+// end returns the instant from which a newcomer would be served, and the states then.
+func (q *queue) end() (at time.Duration, states []State) {
+	if q.tail == nil {
+		return q.now(), q.states
+	}
+	q.plan(q.tail)
+	return q.tail.due, q.tail.after()
+}
+
+// now returns the instant at which tokens count that are taken or given at present.
+func (q *queue) now() time.Duration { return max(q.latest, q.opens) }
+
+// tokens returns what is left for a newcomer: the least of the levels, less what is
+// queued for.
+func (q *queue) tokens(now time.Duration) float64 {
+	q.advance(now)
+	if len(q.limits) == 0 {
+		return 0
+	}
+	least := math.Inf(1)
+	for i := range q.limits {
+		least = min(least, q.tokensOf(i))
+	}
+	return least
+}
+
+func (q *queue) tokensOf(limit int) float64 {
+	return q.limits[limit].Tokens(q.states[limit], q.now()) - q.queued[limit]
+}
+
+// waiting returns how many waiters sleep, their timers set, and how many reservations
+// are not yet due.
+func (q *queue) waiting(now time.Duration) int {
+	q.advance(now)
+	return q.reservations + len(q.alarms)
+}
+
+// refund gives tokens back and then serves the queue from what is there.
+func (q *queue) refund(now time.Duration, p price) error {
+	q.advance(now)
+	if err := q.limits.refund(q.states, q.now(), p); err != nil {
+		return err
+	}
+	q.replan()
+	return nil
+}
+
+// charge takes a price, whether it is there or not.
+func (q *queue) charge(now time.Duration, p price) error {
+	q.advance(now)
+	if err := q.limits.charge(q.states, q.now(), p); err != nil {
+		return err
+	}
+	q.replan()
+	return nil
+}
+
+// pause empties the states and keeps them so for d, which is above 0.
+func (q *queue) pause(now, d time.Duration) {
+	at := q.advance(now)
+	closed := q.now()
+	q.opens = max(q.opens, timeline.Later(at, d))
+	for i, l := range q.limits {
+		q.states[i] = State{Balance: min(0, l.level(q.states[i], closed)), Anchor: q.opens}
+	}
+	q.replan()
+}
+
+// fill makes the states full and ends a pause.
+func (q *queue) fill(now time.Duration) {
+	at := q.advance(now)
+	q.opens = 0
+	q.limits.Fill(q.states, at)
+	q.replan()
+}
+
+// setLimits changes the limits, which are valid and as many as before. Waiters whose cost
+// is above the new capacity leave with ErrCostExceedsCapacity.
+func (q *queue) setLimits(now time.Duration, limits Limits) {
+	q.advance(now)
+	at := q.now()
+	for i, l := range limits {
+		if l == q.limits[i] {
+			continue // its ledger need not round
+		}
+		q.states[i] = State{Balance: min(l.Capacity, q.limits[i].level(q.states[i], at)), Anchor: at}
+	}
+	q.limits = slices.Clone(limits)
+	for w := q.head; w != nil; {
+		next := w.next
+		if err := q.limits.check(w.price()); err != nil {
+			q.drop(w, err)
+		}
+		w = next
+	}
+	q.replan()
+}
+
+// push queues a waiter; without nudges it is a reservation.
+func (q *queue) push(now time.Duration, p price, nudges chan struct{}) (*waiter, error) {
+	q.advance(now)
+	if q.len >= q.maxLen {
+		return nil, fmt.Errorf("%w: %d are queued already: retry later or raise WithMaxWaiters", ErrTooManyWaiters, q.len)
+	}
+	w := newWaiter(p, len(q.limits), nudges)
+	if q.tail == nil {
+		q.head = w
+		q.restart()
+	} else {
+		q.tail.next, w.prev = w, q.tail
+		w.number = q.tail.number + 1
+	}
+	q.tail = w
+	q.count(w, 1)
+	if nudges != nil && q.sleeper == nil {
+		q.sleeper = w
+	}
+	q.plan(w)
+	w.alarm = w.due
+	return w, nil
+}
+
+// sleep notes that the timer of a waiter is set.
+func (q *queue) sleep(w *waiter) {
+	if !w.left && len(w.nudges) == 0 { // with a nudge ahead it is about to set another
+		q.alarms.set(w)
+	}
+}
+
+// wakeUp notes that a waiter is awake: if it is still queued it has to set its timer
+// anew.
+func (q *queue) wakeUp(now time.Duration, w *waiter) {
+	q.advance(now)
+	if !w.left {
+		q.alarms.unset(w)
+		q.plan(w)
+		w.alarm = w.due
+	}
+}
+
+// delay returns how long to wait until a waiter is granted its cost: 0 once it was,
+// Never if it left otherwise.
+func (q *queue) delay(now time.Duration, w *waiter) time.Duration {
+	q.advance(now)
+	switch {
+	case !w.left:
+		q.plan(w)
+		return timeline.Until(now, w.due)
+	case w.err != nil:
+		return Never
 	default:
+		return 0
 	}
 }
 
-// plan is how the queue will be served, worked out from its head as far as anyone
-// has asked. It is the same arithmetic as the grants themselves, carried out ahead
-// of time, so what a waiter is told is what it gets. Serving the head does not
-// change the plan; everything else that changes the states or drops a planned
-// waiter starts a new version, which costs nothing until somebody asks.
-type plan struct {
-	version uint64
-	last    *waiter       // the last one planned, nil: nobody yet
-	at      time.Duration // its due instant; or where the plan starts
-	states  []State       // after it has been served
-	queued  float64       // what it and those ahead cost
-}
-
-// restartPlanLocked starts a new version of the plan from the present states.
-func (b *Bucket) restartPlanLocked() {
-	b.plan.version++
-	b.plan.last = nil
-	b.plan.queued = 0
-	b.plan.at = max(b.latest, b.opens)
-	copy(b.plan.states, b.states)
-}
-
-// planLocked works the plan out as far as a queued waiter; for nil, to the end.
-func (b *Bucket) planLocked(upTo *waiter) {
-	if b.queue.head == nil {
-		b.restartPlanLocked()
-		return
+// abandon drops a waiter that gives up, for a reason, and lets those behind it move up. It
+// reports false if the waiter has left already.
+func (q *queue) abandon(now time.Duration, w *waiter, reason error) bool {
+	q.advance(now)
+	if w.left {
+		return false
 	}
-	p := &b.plan
-	for upTo == nil || upTo.version != p.version {
-		w := b.queue.head
-		if p.last != nil {
-			w = p.last.next
+	q.drop(w, reason)
+	q.settle()
+	return true
+}
+
+// plan works the plan out as far as a queued waiter.
+func (q *queue) plan(upTo *waiter) {
+	for !q.isPlanned(upTo) {
+		w, at, states := q.head, q.begins, q.states
+		if last := q.planned; last != nil {
+			w, at, states = last.next, last.due, last.after()
 		}
-		if w == nil {
-			return
-		}
-		w.version = p.version
-		w.due = timeline.Later(p.at, b.limits.wait(p.states, p.at, w.cost))
-		b.limits.spend(p.states, w.due, w.cost)
-		p.at, p.last = w.due, w
-		p.queued += w.cost
+		after := w.after()
+		copy(after, states)
+		w.due = timeline.Later(at, q.limits.wait(after, at, w.price()))
+		q.limits.spend(after, w.due, w.price())
+		q.planned = w
 	}
 }
 
-// serveLocked grants everyone who is due by now its cost. The grant counts at the
-// instant it fell due, however late somebody came to make it: so the rate is kept
+func (q *queue) isPlanned(w *waiter) bool {
+	return q.planned != nil && w.number <= q.planned.number
+}
+
+// restart drops the plan: it begins anew from the present states.
+func (q *queue) restart() {
+	q.planned = nil
+	q.begins = q.now()
+}
+
+// replan follows a change of the states or of the limits.
+func (q *queue) replan() {
+	q.restart()
+	q.settle()
+}
+
+// settle follows a change of the plan.
+func (q *queue) settle() {
+	q.serve()
+	q.rouse()
+}
+
+// serve grants each waiter that is due its cost. The grant counts at the
+// instant it fell due, however late this call is: so the rate is kept
 // although timers are late.
-func (b *Bucket) serveLocked() {
+func (q *queue) serve() {
 	served := false
-	for w := b.queue.head; w != nil; w = b.queue.head {
-		b.planLocked(w)
-		if w.due > b.latest {
+	for w := q.head; w != nil; w = q.head {
+		if q.plan(w); w.due > q.latest {
 			break
 		}
-		b.limits.spend(b.states, w.due, w.cost)
-		b.plan.queued -= w.cost
-		b.dropLocked(w, nil)
+		copy(q.states, w.after())
+		q.begins = w.due
+		q.drop(w, nil)
 		served = true
 	}
 	if served {
-		b.rouseLocked()
+		q.rouse()
 	}
 }
 
-// rouseLocked nudges the first sleeper if its turn comes before its timer rings.
-// When it leaves, it does the same for the next: nobody else need be woken.
-func (b *Bucket) rouseLocked() {
-	w := b.queue.head
-	for w != nil && w.nudges == nil {
-		w = w.next
-	}
+// rouse nudges the first sleeper if its turn comes before its timer rings. When it
+// leaves, the next is the first: no other need be woken.
+func (q *queue) rouse() {
+	w := q.sleeper
 	if w == nil {
 		return
 	}
-	if b.planLocked(w); w.due < w.alarm {
-		w.asleep = false
+	if q.plan(w); w.due < w.alarm {
+		q.alarms.unset(w)
 		w.nudge()
 	}
 }
 
-// replanLocked follows a change of the states or of the limits.
-func (b *Bucket) replanLocked() {
-	b.restartPlanLocked()
-	b.serveLocked()
-	b.rouseLocked()
-}
-
-// abandonLocked drops a waiter that gives up, and lets those behind it move up.
-func (b *Bucket) abandonLocked(w *waiter, err error) {
-	planned := w.version == b.plan.version
-	b.dropLocked(w, err)
-	if planned {
-		b.replanLocked()
+// drop takes a waiter out of the queue, granted its cost if err is nil. Only then the
+// plan of those behind stays.
+func (q *queue) drop(w *waiter, err error) {
+	switch {
+	case err != nil && w == q.head:
+		q.restart()
+	case err != nil && q.isPlanned(w) || q.planned == w:
+		q.planned = w.prev
 	}
-}
-
-// dismissLocked drops everyone whose cost can no longer be met.
-func (b *Bucket) dismissLocked() {
-	capacity := b.limits.capacity()
-	for w := b.queue.head; w != nil; {
-		next := w.next
-		if err := checkCost(w.cost, capacity); err != nil {
-			b.dropLocked(w, err)
-		}
-		w = next
+	if w == q.sleeper {
+		q.sleeper = w.nextSleeper()
 	}
-}
-
-// dropLocked takes a waiter out of the queue, granted its cost if err is nil.
-func (b *Bucket) dropLocked(w *waiter, err error) {
-	if b.plan.last == w {
-		b.plan.last = nil
-	}
-	b.queue.remove(w)
+	q.alarms.unset(w)
+	q.count(w, -1)
+	q.unlink(w)
 	w.left, w.err = true, err
 	w.nudge()
 }
 
-// queue is a list of waiters, first come first.
-type queue struct {
-	head, tail *waiter
-	len        int
-}
-
-func (q *queue) push(w *waiter) {
-	if q.tail == nil {
-		q.head = w
-	} else {
-		q.tail.next, w.prev = w, q.tail
+// count counts a waiter that comes, by 1, or leaves, by -1.
+func (q *queue) count(w *waiter, by int) {
+	q.len += by
+	if w.nudges == nil {
+		q.reservations += by
 	}
-	q.tail = w
-	q.len++
+	for i := range q.queued {
+		q.queued[i] += float64(by) * w.price().of(i)
+	}
+	if q.len == 0 {
+		clear(q.queued) // of what rounding left
+	}
 }
 
-func (q *queue) remove(w *waiter) {
+func (q *queue) unlink(w *waiter) {
 	if w.prev == nil {
 		q.head = w.next
 	} else {
@@ -180,5 +417,4 @@ func (q *queue) remove(w *waiter) {
 		w.next.prev = w.prev
 	}
 	w.prev, w.next = nil, nil // a Reservation may outlive its place
-	q.len--
 }

@@ -3,8 +3,6 @@ package tokenbucket
 import (
 	"errors"
 	"time"
-
-	"github.com/aa014e13/tokenbucket/internal/timeline"
 )
 
 // Reservation is a place in a bucket's queue. Its methods may be called by any
@@ -23,18 +21,9 @@ func (r *Reservation) Delay() time.Duration {
 	if r.waiter == nil {
 		return 0
 	}
-	b := r.bucket
-	now, _ := b.lock()
-	defer b.mu.Unlock()
-	switch {
-	case !r.waiter.left:
-		b.planLocked(r.waiter)
-		return timeline.Until(now, r.waiter.due)
-	case r.waiter.err != nil:
-		return Never
-	default:
-		return 0
-	}
+	now := r.bucket.lock()
+	defer r.bucket.mu.Unlock()
+	return r.bucket.queue.delay(now, r.waiter)
 }
 
 // Cancel gives the place in the queue up, so that those behind it move up, and
@@ -44,14 +33,9 @@ func (r *Reservation) Cancel() bool {
 	if r.waiter == nil {
 		return false
 	}
-	b := r.bucket
-	b.lock()
-	defer b.mu.Unlock()
-	if r.waiter.left {
-		return false
-	}
-	b.abandonLocked(r.waiter, errCancelled)
-	return true
+	now := r.bucket.lock()
+	defer r.bucket.mu.Unlock()
+	return r.bucket.queue.abandon(now, r.waiter, errCancelled)
 }
 
 var errCancelled = errors.New("tokenbucket: reservation cancelled")

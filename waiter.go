@@ -1,0 +1,119 @@
+package tokenbucket
+
+import (
+	"container/heap"
+	"slices"
+	"time"
+)
+
+// waiter is a place in the queue: a goroutine's that sleeps in Wait, or a
+// Reservation's. It holds no tokens until it is granted its cost.
+type waiter struct {
+	prev, next *waiter
+	number     uint64 // places are numbered in the order of the queue
+	left       bool   // it is no longer queued
+	err        error  // why it left, nil if it was granted its cost
+
+	// The turn, if it is planned: the instant of the grant, and the states after it.
+	due   time.Duration
+	state [1]State // if there is one limit
+	cost  float64  // the same for all limits
+	many  *many    // nil: one limit
+
+	// These are zero for a reservation. A waiter sleeps until its timer rings, which
+	// it sets once; only for the first sleeper in the queue the timer must not ring
+	// too late, so when its turn comes sooner it is nudged to set another.
+	nudges chan struct{}
+	alarm  time.Duration // the instant the timer rings
+	place  int           // among the alarms, from 1; 0 while the timer is not set
+}
+
+// many is what a waiter needs beside if there are several limits.
+type many struct {
+	states []State
+	each   []float64 // nil: the same cost for all limits
+}
+
+func newWaiter(p price, limits int, nudges chan struct{}) *waiter {
+	w := &waiter{cost: p.all, nudges: nudges}
+	if limits != 1 {
+		w.many = &many{make([]State, limits), slices.Clone(p.each)}
+	}
+	return w
+}
+
+func (w *waiter) price() price {
+	if w.many == nil {
+		return price{all: w.cost}
+	}
+	return price{w.cost, w.many.each}
+}
+
+// after returns the states after the waiter's turn.
+func (w *waiter) after() []State {
+	if w.many == nil {
+		return w.state[:]
+	}
+	return w.many.states
+}
+
+// nextSleeper returns the first waiter behind w that sleeps in Wait, or nil. Only the first
+// sleeper asks when it leaves, so it walks past each reservation once.
+func (w *waiter) nextSleeper() *waiter {
+	for w = w.next; w != nil && w.nudges == nil; w = w.next {
+	}
+	return w
+}
+
+// nudge wakes a sleeping waiter. The channel is buffered: a nudge is never lost.
+func (w *waiter) nudge() {
+	select {
+	case w.nudges <- struct{}{}:
+	default:
+	}
+}
+
+// alarms are the waiters whose timers are set: a heap with the earliest on top.
+type alarms []*waiter
+
+func (a *alarms) set(w *waiter) {
+	if w.place == 0 {
+		heap.Push(a, w)
+	}
+}
+
+func (a *alarms) unset(w *waiter) {
+	if w.place > 0 {
+		heap.Remove(a, w.place-1)
+	}
+}
+
+// unsetRung unsets the alarms that have rung by now.
+func (a *alarms) unsetRung(now time.Duration) {
+	for len(*a) > 0 && (*a)[0].alarm <= now {
+		heap.Pop(a)
+	}
+}
+
+func (a alarms) Len() int           { return len(a) }
+func (a alarms) Less(i, j int) bool { return a[i].alarm < a[j].alarm }
+func (a alarms) Swap(i, j int) {
+	a[i], a[j] = a[j], a[i]
+	a[i].place, a[j].place = i+1, j+1
+}
+
+// Push is for package heap.
+func (a *alarms) Push(w any) {
+	*a = append(*a, w.(*waiter))
+	w.(*waiter).place = len(*a)
+}
+
+// Pop is for package heap.
+func (a *alarms) Pop() any {
+	last := len(*a) - 1
+	w := (*a)[last]
+	(*a)[last] = nil
+	*a = (*a)[:last]
+	w.place = 0
+	return w
+}
