@@ -112,6 +112,19 @@ func (q *queue) take(now time.Duration, p price) (d Decision) {
 	return d
 }
 
+// peek returns what take would return, and takes nothing.
+func (q *queue) peek(now time.Duration, p price) Decision {
+	q.advance(now)
+	if !q.isOpen() {
+		return q.decide(now, p)
+	}
+	var few [2]State
+	before := append(few[:0], q.states...)
+	d := q.take(now, p)
+	copy(q.states, before)
+	return d
+}
+
 // wait returns how long a newcomer would have to wait behind the queue and any pause,
 // from now itself even where that counts as a later instant.
 func (q *queue) wait(now time.Duration, p price) time.Duration {
