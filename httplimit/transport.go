@@ -3,10 +3,7 @@ package httplimit
 import (
 	"context"
 	"errors"
-	"io"
 	"net/http"
-	"net/url"
-	"strings"
 	"sync"
 	"time"
 
@@ -49,7 +46,10 @@ func (a allHosts) Wait(ctx context.Context, _ string, cost float64) error {
 func (a allHosts) Pause(_ string, d time.Duration)     { a.bucket.Pause(d) }
 func (a allHosts) Tokens(string) float64               { return a.bucket.Tokens() }
 func (a allHosts) Charge(_ string, cost float64) error { return a.bucket.Charge(cost) }
-func (a allHosts) Limits() []tokenbucket.Limit         { return a.bucket.Limits() }
+func (a allHosts) WaitPause(ctx context.Context, _ string) (time.Duration, error) {
+	return a.bucket.WaitPause(ctx)
+}
+func (a allHosts) Limits() []tokenbucket.Limit { return a.bucket.Limits() }
 
 // Transport is an http.RoundTripper that never goes faster than it may. Before
 // every request, redirects and retries included, it waits for its turn at the
@@ -79,7 +79,8 @@ func (a allHosts) Limits() []tokenbucket.Limit         { return a.bucket.Limits(
 type Transport struct {
 	transportConfig
 	buckets HostBuckets
-	seed    uint64 // of the jitter
+	pauses  pauseWaiter // the buckets; nil if they do not hold requests
+	seed    uint64      // of the jitter
 
 	mu       sync.Mutex            // held while a bucket is lowered
 	onTheWay map[string]departures // by host, if the rate limit fields are read
@@ -93,7 +94,8 @@ func NewTransport(buckets HostBuckets, opts ...TransportOption) (*Transport, err
 	if err != nil {
 		return nil, err
 	}
-	return &Transport{transportConfig: c, buckets: buckets, seed: c.random(), onTheWay: map[string]departures{}}, nil
+	pauses, _ := buckets.(pauseWaiter)
+	return &Transport{transportConfig: c, buckets: buckets, pauses: pauses, seed: c.random(), onTheWay: map[string]departures{}}, nil
 }
 
 var errZeroTransport = errors.New("httplimit: the zero Transport has no bucket to wait on: use NewTransport")
@@ -107,23 +109,20 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	if req.URL == nil {
 		return t.baseOrDefault().RoundTrip(req) // it says what is wrong
 	}
-	return t.roundTrip(req, hostOf(req.URL), t.cost(req))
+	return t.roundTrip(req)
 }
 
-func (t *Transport) roundTrip(req *http.Request, host string, cost float64) (*http.Response, error) {
-	if err := t.wait(req, host, cost); err != nil {
+func (t *Transport) roundTrip(req *http.Request) (*http.Response, error) {
+	e := TransportEvent{Request: req, Host: hostOf(req.URL), Cost: t.cost(req), Attempt: 1}
+	if err := t.wait(&e); err != nil {
 		return nil, err
 	}
 	for left := t.retries; ; left-- {
-		resp, err := t.send(req, host, cost)
-		if err != nil || resp == nil {
+		resp, again, err := t.attempt(req, &e)
+		if !again || left == 0 || !isRepeatable(req) {
 			return resp, err
 		}
-		again := t.heed(host, resp)
-		if !again || left == 0 || !isRepeatable(req) {
-			return resp, nil
-		}
-		next, err := t.queueAgain(req, resp, host, cost)
+		next, err := t.queueAgain(req, resp, &e)
 		if err != nil {
 			return nil, err
 		}
@@ -134,6 +133,18 @@ func (t *Transport) roundTrip(req *http.Request, host string, cost float64) (*ht
 	}
 }
 
+// attempt sends a request whose turn has come, and makes the host's bucket follow the
+// answer. It reports whether the request may be sent again.
+func (t *Transport) attempt(req *http.Request, e *TransportEvent) (resp *http.Response, again bool, err error) {
+	resp, e.Err = t.send(req, e)
+	if e.Err == nil && resp != nil {
+		e.Status = resp.StatusCode
+		again = t.heed(resp, e)
+	}
+	t.tell(e)
+	return resp, again, e.Err
+}
+
 // CloseIdleConnections closes the idle connections of the base, if it has such a
 // method. http.Client.CloseIdleConnections calls it.
 func (t *Transport) CloseIdleConnections() {
@@ -142,14 +153,35 @@ func (t *Transport) CloseIdleConnections() {
 	}
 }
 
-// wait waits for the request's turn. If that fails the request is not sent, so it
-// is on us to close its body. The error is not wrapped: url.Error.Timeout looks no
-// further than the error it holds.
-func (t *Transport) wait(req *http.Request, host string, cost float64) error {
-	err := t.buckets.Wait(req.Context(), host, cost)
-	if err != nil {
-		closeRequestBody(req)
+// leastCost is what the retry of a free request costs: so little that nothing is
+// taken, but more than 0, so that it waits until the pause ends.
+const leastCost = 1e-300
+
+// wait waits for an attempt's turn. If that fails the request is not sent, so wait
+// closes its body. The error is not wrapped: url.Error.Timeout looks only at the error
+// that it holds.
+func (t *Transport) wait(e *TransportEvent) error {
+	var since time.Time
+	if t.observe != nil {
+		since = t.now()
 	}
+	ctx, cost := e.Request.Context(), e.Cost
+	if e.Attempt > 1 {
+		cost = max(cost, leastCost)
+	}
+	err := t.buckets.Wait(ctx, e.Host, cost)
+	if t.observe != nil {
+		e.Waited = t.now().Sub(since)
+	}
+	if err == nil {
+		return nil
+	}
+	closeRequestBody(e.Request)
+	if err == ctx.Err() {
+		err = context.Cause(ctx)
+	}
+	e.Err = err
+	t.tell(e)
 	return err
 }
 
@@ -159,13 +191,18 @@ type departures struct {
 	cost     float64 // tokens
 }
 
-// send sends a request whose turn has come.
-func (t *Transport) send(req *http.Request, host string, cost float64) (*http.Response, error) {
+// send sends a request whose turn has come. A free one is not held by a pause.
+func (t *Transport) send(req *http.Request, e *TransportEvent) (*http.Response, error) {
 	if t.readsFields {
-		t.depart(host, departures{1, cost})
-		defer t.depart(host, departures{-1, -cost})
+		t.depart(e.Host, departures{1, e.Cost})
+		defer t.depart(e.Host, departures{-1, -e.Cost})
 	}
-	return t.baseOrDefault().RoundTrip(req)
+	if t.pauses == nil || e.isFree() {
+		return t.baseOrDefault().RoundTrip(req)
+	}
+	resp, held, err := t.sendHeld(req, e.Host)
+	e.Waited += held
+	return resp, err
 }
 
 func (t *Transport) depart(host string, more departures) {
@@ -177,102 +214,4 @@ func (t *Transport) depart(host string, more departures) {
 	if t.onTheWay[host] = d; d.requests == 0 {
 		delete(t.onTheWay, host)
 	}
-}
-
-// leastCost is what the retry of a free request costs: so little that nothing is
-// taken, but more than 0, so that it waits until the pause ends.
-const leastCost = 1e-300
-
-// queueAgain waits for the turn of a refused request's retry, and returns it. It
-// queues at once, while the pause lasts, so that the retry comes before whatever
-// is requested later, and so that a deadline that cannot be met is known at once.
-//
-// It returns no request if the retry cannot be sent: the refused answer, of which
-// nothing has been read, is to be handed over. It returns an error if the context
-// has ended: nobody waits for the answer then.
-func (t *Transport) queueAgain(req *http.Request, refused *http.Response, host string, cost float64) (*http.Request, error) {
-	next, err := renew(req)
-	if err != nil {
-		return nil, nil
-	}
-	err = t.wait(next, host, max(cost, leastCost))
-	if err != nil && req.Context().Err() == nil {
-		return nil, nil
-	}
-	releaseConnection(refused, t.drain)
-	return next, err
-}
-
-// maxDrainTime bounds how long a server may take to end a refused answer's body
-// once the retry's turn has come.
-const maxDrainTime = time.Second
-
-// releaseConnection reads a refused answer's body up to a bound of bytes, and of
-// time, and closes it: a connection is used again only if the body was read to its
-// end, but a body that never ends must not hold up the retry.
-func releaseConnection(resp *http.Response, bound int64) {
-	body := resp.Body
-	if body == nil {
-		return
-	}
-	defer body.Close()
-	if resp.ContentLength > bound {
-		return
-	}
-	late := time.AfterFunc(maxDrainTime, func() { body.Close() })
-	defer late.Stop()
-	_, _ = io.CopyN(io.Discard, body, bound+1) // it was refused: what it says, and whether it breaks off, is all the same
-}
-
-// isRepeatable reports whether a request may be sent again: its method is
-// idempotent (RFC 9110, section 9.2.2) or its sender says that it is, and its body,
-// if there is one, can be had once more. As in net/http, a key with no value says so too.
-func isRepeatable(req *http.Request) bool {
-	if hasBody(req) && req.GetBody == nil {
-		return false
-	}
-	switch req.Method {
-	case "", http.MethodGet, http.MethodHead, http.MethodOptions, http.MethodTrace, http.MethodPut, http.MethodDelete:
-		return true
-	}
-	_, key := req.Header["Idempotency-Key"]
-	_, xKey := req.Header["X-Idempotency-Key"]
-	return key || xKey
-}
-
-// renew returns a copy of the request with its body from the start. It is shallow,
-// as net/http's own: the trailer stays the map that a body's reader fills, which
-// Clone would not, and would read while the refused body is still being sent.
-func renew(req *http.Request) (*http.Request, error) {
-	next := req.WithContext(req.Context())
-	if !hasBody(req) {
-		return next, nil
-	}
-	body, err := req.GetBody()
-	next.Body = body
-	return next, err
-}
-
-func hasBody(req *http.Request) bool {
-	return req.Body != nil && req.Body != http.NoBody
-}
-
-func closeRequestBody(req *http.Request) {
-	if req.Body != nil {
-		req.Body.Close()
-	}
-}
-
-var defaultPorts = map[string]string{"http": "80", "https": "443"}
-
-// hostOf returns the name under which a URL's host has its bucket.
-func hostOf(u *url.URL) string {
-	host, port := strings.TrimSuffix(strings.ToLower(u.Hostname()), "."), u.Port()
-	if strings.Contains(host, ":") {
-		host = "[" + host + "]"
-	}
-	if port == "" || port == defaultPorts[u.Scheme] {
-		return host
-	}
-	return host + ":" + port
 }

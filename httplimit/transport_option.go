@@ -20,6 +20,8 @@ type transportConfig struct {
 	defaultPause time.Duration
 	longestPause time.Duration
 	tooFast      []int
+	isTooFast    func(*http.Response) bool // nil: only tooFast counts
+	observe      func(TransportEvent)      // nil: nobody
 	readsFields  bool
 	retries      int
 	drain        int64 // bytes
@@ -82,24 +84,12 @@ func (c *transportConfig) settleCosts(buckets HostBuckets) error {
 	if l, ok := buckets.(limited); ok {
 		limits = l.Limits()
 	}
-	p, err := newPrices(c.prices, limits)
+	p, err := newPrices(asciiPatterns(c.prices), limits)
 	if err != nil {
 		return err
 	}
 	c.cost = func(req *http.Request) float64 { return p.of(asServed(req)) }
 	return nil
-}
-
-// asServed returns what a server, and so a ServeMux, would see of a request.
-func asServed(req *http.Request) *http.Request {
-	served := &http.Request{Method: req.Method, Host: req.Host, URL: req.URL}
-	if served.Method == "" {
-		served.Method = http.MethodGet
-	}
-	if served.Host == "" {
-		served.Host = hostOf(req.URL)
-	}
-	return served
 }
 
 func (c *transportConfig) baseOrDefault() http.RoundTripper {
@@ -139,31 +129,67 @@ func WithDefaultPause(d time.Duration) TransportOption {
 	return func(c *transportConfig) { c.defaultPause = d }
 }
 
-// WithLongestPause sets the longest pause that a server can demand, above 0.
-// When it demands a longer one, the pause is this one, and the answer is handed to
-// the caller without a retry. By default, it is 5 minutes.
+// WithLongestPause sets the longest pause that a server can demand, above 0. If it
+// demands a longer one, requests go out before the server allows them: the pause is
+// this one, and the caller gets the answer without a retry. For an API that bans
+// clients for hours or days, set it to at least as long as that. By default, it is 5
+// minutes.
 func WithLongestPause(d time.Duration) TransportOption {
 	return func(c *transportConfig) { c.longestPause = d }
 }
 
 // WithTooFast adds statuses, from 400 to 599, by which a server says "too fast"
-// besides 429: they pause with or without Retry-After, and they are retried. By
-// default, only 429 does, and 503 if it has a Retry-After.
+// besides 429: they pause with or without Retry-After, and they are retried.
+//
+// The limit_req of nginx refuses with 503, without Retry-After, unless it is
+// configured: "limit_req_status 429;" sets the status. Where the server cannot be
+// changed, WithTooFast(503) pauses for WithDefaultPause, after other 503s too;
+// WithTooFastFunc can tell them apart.
+//
+// By default, only 429 does, and 503 if it has a Retry-After.
 func WithTooFast(statuses ...int) TransportOption {
 	return func(c *transportConfig) { c.tooFast = append(c.tooFast, statuses...) }
 }
 
-// WithRateLimitFields makes the Transport slow down before it is refused, by what
-// each answer says is left: RateLimit (draft-ietf-httpapi-ratelimit-headers,
-// revisions 10 and 11), or else X-RateLimit-Remaining and X-RateLimit-Reset, where
-// a reset above 10^9 is a Unix time and any other is in seconds.
+// WithTooFastFunc sets a function that reports whether an answer says "too fast", for
+// servers whose status does not tell: GitHub's secondary limits are a 403, and so is a
+// missing permission, which must not pause anything. The function is asked about every
+// answer, of any status, that does not say so by its status already. Its pauses and
+// retries are those of WithTooFast.
+//
+// The function may read up to 64 KiB of the body, and then finds its end; reading
+// waits for the server. The caller still gets all of the body. The function must not
+// change the answer or keep it, and must be safe for concurrent use. By default, and
+// for nil, only the status decides.
+func WithTooFastFunc(isTooFast func(*http.Response) bool) TransportOption {
+	return func(c *transportConfig) { c.isTooFast = isTooFast }
+}
+
+// WithTransportObserver sets a function that is called once for each attempt to send a
+// request, before RoundTrip returns or waits for a retry. It must be safe for
+// concurrent use, and should return soon, since the request waits for it. By default,
+// and for nil, there is none, which costs nothing.
+func WithTransportObserver(observe func(TransportEvent)) TransportOption {
+	return func(c *transportConfig) { c.observe = observe }
+}
+
+// WithRateLimitFields makes the Transport slow down before the server refuses, by what
+// each answer says is left. It reads the first of these that is there and well-formed:
+//
+//   - RateLimit as a List (draft-ietf-httpapi-ratelimit-headers, revisions 10 and 11)
+//     or as a Dictionary (revision 7: limit=10, remaining=3, reset=5)
+//   - RateLimit-Remaining and RateLimit-Reset (revision 6 and before)
+//   - X-RateLimit-Remaining and X-RateLimit-Reset
+//
+// A reset of the latter two above 10^8 is a Unix time, and is compared with the Date
+// field of the answer, if there is one; any other is in seconds.
 //
 // The rule: with r tokens left, the bucket of the host is lowered to r tokens, less
 // the cost of requests that are on their way, if it holds more: so no more than r
 // are spent, and what is refilled meanwhile. With none left it is paused until the
-// reset, at most for WithLongestPause. Of several policies the one with the least left counts. A
-// Retry-After wins over any reset. Fields that are malformed, or that come out of a
-// cache, are ignored.
+// reset, at most for WithLongestPause. Of several policies the one with the least left
+// counts. A Retry-After wins over any reset. Fields that are malformed, or that come
+// out of a cache, are ignored.
 //
 // By default, these fields are not read.
 func WithRateLimitFields() TransportOption {

@@ -161,6 +161,9 @@ func (b *requestBody) Close() error {
 	return nil
 }
 
+// bubbleStart is when a bubble begins, as a Unix time.
+const bubbleStart = 946684800
+
 const (
 	exampleURL = "http://api.example.com/"
 	otherURL   = "http://other.example.com/"

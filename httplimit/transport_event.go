@@ -1,0 +1,56 @@
+package httplimit
+
+import (
+	"net/http"
+	"time"
+)
+
+// TransportEvent describes one attempt of a Transport to send a request: the first, or
+// a retry. It is reported when the attempt has ended: the header of the answer has been
+// read, or there is an error. An attempt that never left the queue is reported too.
+type TransportEvent struct {
+	Request *http.Request // must not be changed
+	Host    string        // as HostBuckets get it
+	Cost    float64       // tokens; 0 with WithTransportCostEach
+	Costs   []float64     // tokens, with WithTransportCostEach; must not be changed
+	Attempt int           // 1 for the first, 2 for the first retry
+
+	// Waited is the time in the queue, by the clock of WithTransportClock, and the time for
+	// which a pause held the request afterwards, by the clock of the buckets.
+	Waited time.Duration
+
+	Pause  time.Duration // the pause that the answer began; 0 if none
+	Reason PauseReason   // why; "" if there is no pause
+	Status int           // of the answer; 0 if there is none
+	Err    error         // as RoundTrip returns it; nil if there is an answer
+}
+
+// PauseReason is why a Transport pauses a host.
+type PauseReason string
+
+// The reasons of pauses.
+const (
+	PausedByRetryAfter PauseReason = "Retry-After"   // the field says how long
+	PausedByFields     PauseReason = "rate limit"    // the fields of WithRateLimitFields say that nothing is left, and until when
+	PausedByDefault    PauseReason = "default pause" // the answer says "too fast" but not how long: WithDefaultPause
+)
+
+// isFree reports whether the attempt costs nothing. A retry never is free.
+func (e *TransportEvent) isFree() bool {
+	if e.Attempt > 1 || e.Cost != 0 {
+		return false
+	}
+	for _, cost := range e.Costs {
+		if cost != 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// tell reports an attempt that has ended.
+func (t *Transport) tell(e *TransportEvent) {
+	if t.observe != nil {
+		t.observe(*e)
+	}
+}

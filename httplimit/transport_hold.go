@@ -1,0 +1,112 @@
+package httplimit
+
+import (
+	"context"
+	"crypto/tls"
+	"net"
+	"net/http"
+	"net/http/httptrace"
+	"sync"
+	"time"
+)
+
+// pauseWaiter is the optional method of HostBuckets that holds back requests.
+type pauseWaiter interface {
+	WaitPause(ctx context.Context, host string) (waited time.Duration, err error)
+}
+
+// sendHeld sends a request whose turn has come, but not while its host is paused: the
+// base may have to dial, or to wait for a connection, and a pause may begin meanwhile.
+// It returns for how long the request was held.
+//
+// The server may close a connection while a request is held on it. Then the request is
+// sent again if nothing of it was written and its body can be had again.
+func (t *Transport) sendHeld(req *http.Request, host string) (resp *http.Response, held time.Duration, err error) {
+	for {
+		h := &hold{pauses: t.pauses, ctx: req.Context(), host: host}
+		traced := h.trace(req)
+		resp, err = t.baseOrDefault().RoundTrip(traced)
+		if resp != nil && resp.Request == traced {
+			resp.Request = req
+		}
+		waited, unsent, gaveUp := h.result()
+		held += waited
+		if err == nil {
+			return resp, held, nil
+		}
+		if gaveUp != nil {
+			return resp, held, gaveUp
+		}
+		if waited == 0 || !unsent || req.Context().Err() != nil || !isRenewable(req) {
+			return resp, held, err
+		}
+		if req, err = renew(req); err != nil {
+			return nil, held, err
+		}
+	}
+}
+
+// hold keeps a request that has got its connection from being written while its host
+// is paused. It has paid already, so it does not queue again.
+//
+// The mutex is for bases that call their hooks from several goroutines.
+type hold struct {
+	pauses pauseWaiter
+	ctx    context.Context
+	host   string
+
+	mu     sync.Mutex
+	conn   net.Conn      // the last one that the request got
+	waited time.Duration // on all of them
+	wrote  bool          // the header, to the last one
+	gaveUp error         // why the request must not be written
+}
+
+// trace returns a copy of the request that calls the hold's hooks, before those of the caller.
+func (h *hold) trace(req *http.Request) *http.Request {
+	return req.WithContext(httptrace.WithClientTrace(h.ctx, &httptrace.ClientTrace{
+		GotConn:      h.gotConn,
+		WroteHeaders: h.wroteHeaders,
+	}))
+}
+
+// gotConn waits for the end of a pause. The base writes the request when it returns.
+func (h *hold) gotConn(info httptrace.GotConnInfo) {
+	waited, err := h.pauses.WaitPause(h.ctx, h.host)
+	if err != nil && h.ctx.Err() != nil {
+		err = context.Cause(h.ctx)
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.conn, h.wrote = info.Conn, false
+	h.waited += waited
+	h.gaveUp = err
+}
+
+// wroteHeaders keeps a request from the server whose context has ended while it was
+// held. HTTP/2 does not write it. HTTP/1 writes it to its buffer, calls wroteHeaders
+// and flushes the buffer, so the end of the header is not sent if the connection is
+// closed now. It could not be used again in any case: net/http closes it as well, but
+// perhaps too late.
+func (h *hold) wroteHeaders() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.wrote = true
+	if h.gaveUp != nil && !isHTTP2(h.conn) {
+		h.conn.Close()
+	}
+}
+
+// result returns for how long the request was held, whether nothing of it was sent,
+// and why the hold gave up.
+func (h *hold) result() (waited time.Duration, unsent bool, gaveUp error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.waited, !h.wrote, h.gaveUp
+}
+
+// isHTTP2 reports whether a TLS connection speaks HTTP/2, and so has other requests.
+func isHTTP2(conn net.Conn) bool {
+	secure, ok := conn.(interface{ ConnectionState() tls.ConnectionState })
+	return ok && secure.ConnectionState().NegotiatedProtocol == "h2"
+}

@@ -1,0 +1,86 @@
+package httplimit
+
+import (
+	"context"
+	"io"
+	"net/http"
+	"net/http/httptrace"
+	"net/url"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/aa014e13/tokenbucket"
+)
+
+var defaultPorts = map[string]string{"http": "80", "https": "443"}
+
+// hostOf returns the name under which a URL's host has its bucket.
+func hostOf(u *url.URL) string {
+	if !isASCII(u.Host) {
+		u = &url.URL{Scheme: u.Scheme, Host: asciiHost(u.Host)}
+	}
+	host, port := strings.TrimSuffix(strings.ToLower(u.Hostname()), "."), u.Port()
+	if strings.Contains(host, ":") {
+		host = "[" + host + "]"
+	}
+	if port == "" || port == defaultPorts[u.Scheme] {
+		return host
+	}
+	return host + ":" + port
+}
+
+// asciiHost returns the ASCII form of an internationalised host name, with its port:
+// "xn--bcher-kva.example" for "bücher.example". It is what net/http sends as Host, and
+// the host itself if net/http refuses to send it.
+func asciiHost(host string) string {
+	sent := ""
+	ctx := httptrace.WithClientTrace(context.Background(), &httptrace.ClientTrace{
+		WroteHeaderField: func(key string, value []string) {
+			if key == "Host" {
+				sent = value[0]
+			}
+		},
+	})
+	req := (&http.Request{URL: &url.URL{Scheme: "http", Host: host}}).WithContext(ctx)
+	if err := req.Write(io.Discard); err != nil || sent == "" {
+		return host
+	}
+	return sent
+}
+
+func isASCII(s string) bool {
+	for i := range len(s) {
+		if s[i] >= utf8.RuneSelf {
+			return false
+		}
+	}
+	return true
+}
+
+// asServed returns what a server, and so a ServeMux, would see of a request.
+func asServed(req *http.Request) *http.Request {
+	served := &http.Request{Method: req.Method, Host: req.Host, URL: req.URL}
+	if served.Method == "" {
+		served.Method = http.MethodGet
+	}
+	if served.Host == "" {
+		served.Host = hostOf(req.URL)
+	} else if !isASCII(served.Host) {
+		served.Host = asciiHost(served.Host)
+	}
+	return served
+}
+
+// asciiPatterns returns prices with the hosts of their patterns in ASCII form, as a
+// server sees them.
+func asciiPatterns(prices tokenbucket.Costs) tokenbucket.Costs {
+	ascii := make(tokenbucket.Costs, len(prices))
+	for pattern, price := range prices {
+		if path := strings.IndexByte(pattern, '/'); path > 0 && !isASCII(pattern[:path]) {
+			host := strings.LastIndexAny(pattern[:path], " \t") + 1
+			pattern = pattern[:host] + asciiHost(pattern[host:path]) + pattern[path:]
+		}
+		ascii[pattern] = price
+	}
+	return ascii
+}

@@ -1,0 +1,95 @@
+package httplimit
+
+import (
+	"io"
+	"net/http"
+	"time"
+)
+
+// queueAgain waits for the turn of a refused request's retry, and returns it. It
+// queues at once, while the pause lasts, so that the retry comes before later
+// requests, and so that a deadline that cannot be met is reported at once.
+//
+// It returns no request if the retry cannot be sent: the caller gets the refused
+// answer, of which nothing has been read. It returns an error if the context has
+// ended: then nobody waits for the answer.
+func (t *Transport) queueAgain(req *http.Request, refused *http.Response, e *TransportEvent) (*http.Request, error) {
+	next, err := renew(req)
+	if err != nil {
+		return nil, nil
+	}
+	*e = TransportEvent{Request: next, Host: e.Host, Cost: e.Cost, Costs: e.Costs, Attempt: e.Attempt + 1}
+	err = t.wait(e)
+	if err != nil && req.Context().Err() == nil {
+		return nil, nil
+	}
+	releaseConnection(refused, t.drain)
+	return next, err
+}
+
+// maxDrainTime is how long a server may take to end a refused answer's body once the
+// retry's turn has come.
+const maxDrainTime = time.Second
+
+// releaseConnection reads a refused answer's body, at most so many bytes and for at
+// most maxDrainTime, and closes it. A connection is used again only if the body was
+// read to its end, but a body that never ends must not hold up the retry.
+func releaseConnection(resp *http.Response, bound int64) {
+	body := resp.Body
+	if body == nil {
+		return
+	}
+	defer body.Close()
+	if resp.ContentLength > bound {
+		return
+	}
+	late := time.AfterFunc(maxDrainTime, func() { body.Close() })
+	defer late.Stop()
+	_, _ = io.CopyN(io.Discard, body, bound+1) // neither the text nor an error matters: the answer is discarded
+}
+
+// isRepeatable reports whether a request may be sent again: its method is safe or
+// idempotent (RFC 9110, section 9.2; the safe ones as the IANA registry lists them) or
+// an Idempotency-Key says that it is, and its body, if there is one, can be had
+// again. As in net/http, a key without a value counts too.
+func isRepeatable(req *http.Request) bool {
+	if !isRenewable(req) {
+		return false
+	}
+	switch req.Method {
+	case "", http.MethodGet, http.MethodHead, http.MethodOptions, http.MethodTrace, "PROPFIND", "QUERY", "REPORT", "SEARCH",
+		http.MethodPut, http.MethodDelete:
+		return true
+	}
+	_, key := req.Header["Idempotency-Key"]
+	_, xKey := req.Header["X-Idempotency-Key"]
+	return key || xKey
+}
+
+// isRenewable reports whether renew can return the request.
+func isRenewable(req *http.Request) bool {
+	return !hasBody(req) || req.GetBody != nil
+}
+
+// renew returns a copy of the request with its body from the start. The copy is
+// shallow, as net/http's own: the trailer stays the map that a body's reader fills.
+// Clone would copy it, and would read it while the refused body is still being sent.
+func renew(req *http.Request) (*http.Request, error) {
+	next := req.WithContext(req.Context())
+	if !hasBody(req) {
+		return next, nil
+	}
+	body, err := req.GetBody()
+	next.Body = body
+	return next, err
+}
+
+func hasBody(req *http.Request) bool {
+	return req.Body != nil && req.Body != http.NoBody
+}
+
+func closeRequestBody(req *http.Request) {
+	if req.Body != nil {
+		req.Body.Close()
+	}
+}
