@@ -1,0 +1,201 @@
+package main
+
+import (
+	"bytes"
+	_ "embed"
+	"html/template"
+	"image/color"
+	"os"
+	"strings"
+
+	"gonum.org/v1/plot"
+	"gonum.org/v1/plot/plotter"
+	"gonum.org/v1/plot/vg"
+	vgdraw "gonum.org/v1/plot/vg/draw"
+	"gonum.org/v1/plot/vg/vgsvg"
+)
+
+//go:embed page.html
+var pageText string
+
+var page = template.Must(template.New("page").Funcs(template.FuncMap{
+	"number": number, "share": shareName, "percent": percent, "wait": waitName,
+}).Parse(pageText))
+
+// draw writes a page that holds the picture and the tables, and loads nothing.
+func draw(name string, f *fitting) error {
+	picture, err := f.svg()
+	if err != nil {
+		return err
+	}
+	var text bytes.Buffer
+	err = page.Execute(&text, struct {
+		*fitting
+		PerKey                 bool
+		Summary, Code, Caption string
+		Warnings               []string
+		Picture                template.HTML
+	}{f, f.perKey, f.summary(), f.code(), f.caption(), f.warnings(), template.HTML(picture)})
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(name, text.Bytes(), 0o644)
+}
+
+func (f *fitting) caption() string {
+	caption := "The least capacity for each refill."
+	if f.WholeSeconds {
+		caption += " The grey band shows what whole seconds leave open."
+	}
+	if f.perKey {
+		caption += " Thin grey lines: the neediest keys alone."
+	}
+	if len(f.Tries) > 0 {
+		caption += " Points: the candidates, with the share that they would have refused."
+	}
+	return caption
+}
+
+// curves are told apart by their dashes and widths, so that black and white is enough.
+var styles = []vgdraw.LineStyle{
+	{Color: color.Black, Width: vg.Points(2)},
+	{Color: color.RGBA{0x1f, 0x4e, 0x9e, 0xff}, Width: vg.Points(1.6), Dashes: []vg.Length{vg.Points(7), vg.Points(3)}},
+	{Color: color.RGBA{0xb0, 0x3a, 0x10, 0xff}, Width: vg.Points(1.6), Dashes: []vg.Length{vg.Points(2), vg.Points(2)}},
+}
+
+var (
+	bandColor = color.RGBA{0xe4, 0xe4, 0xe4, 0xff}
+	thin      = vgdraw.LineStyle{Color: color.RGBA{0xb8, 0xb8, 0xb8, 0xff}, Width: vg.Points(0.7)}
+)
+
+// svg returns the picture: refill to the right, capacity upwards, both in equal ratios.
+func (f *fitting) svg() (string, error) {
+	p := plot.New()
+	p.X.Label.Text, p.Y.Label.Text = "refill, tokens per second", "capacity, tokens"
+	p.X.Scale, p.Y.Scale = plot.LogScale{}, plot.LogScale{}
+	p.X.Tick.Marker, p.Y.Tick.Marker = ratioTicks{}, ratioTicks{}
+	p.Legend.Top = true
+	p.Add(plotter.NewGrid())
+	for _, add := range []func(*plot.Plot) error{f.addBand, f.addKeys, f.addCurves, f.addTries} {
+		if err := add(p); err != nil {
+			return "", err
+		}
+	}
+	widen(&p.X)
+	widen(&p.Y)
+	canvas := vgsvg.New(vg.Points(560), vg.Points(380))
+	p.Draw(vgdraw.New(canvas))
+	var text bytes.Buffer
+	if _, err := canvas.WriteTo(&text); err != nil {
+		return "", err
+	}
+	_, svg, _ := strings.Cut(text.String(), "<svg")
+	return "<svg" + svg, nil
+}
+
+// widen gives an axis of ratios a width where all its values are one.
+func widen(axis *plot.Axis) {
+	if axis.Min >= axis.Max {
+		axis.Min, axis.Max = axis.Min/2, axis.Max*2
+	}
+}
+
+// addBand shades what whole seconds leave open.
+func (f *fitting) addBand(p *plot.Plot) error {
+	if !f.WholeSeconds {
+		return nil
+	}
+	var outline plotter.XYs
+	for _, r := range f.Rows {
+		outline = append(outline, plotter.XY{X: r.Refill, Y: r.Capacities[0] + r.Band})
+	}
+	for i := range f.Rows {
+		r := f.Rows[len(f.Rows)-1-i]
+		low := max(r.Capacities[0]-r.Band, f.Rows[len(f.Rows)-1].Capacities[0]/10)
+		outline = append(outline, plotter.XY{X: r.Refill, Y: min(low, r.Capacities[0])})
+	}
+	band, err := plotter.NewPolygon(outline)
+	if err != nil {
+		return err
+	}
+	band.Color, band.LineStyle.Width = bandColor, 0
+	p.Add(band)
+	return nil
+}
+
+// addKeys draws the neediest keys alone, at most ten.
+func (f *fitting) addKeys(p *plot.Plot) error {
+	if !f.perKey || f.Keys < 2 {
+		return nil
+	}
+	for _, n := range f.Neediest[:min(10, len(f.Neediest))] {
+		line, err := plotter.NewLine(f.points(func(r row) float64 { return f.traffic.NeedOf(n.Key, r.Refill) }))
+		if err != nil {
+			return err
+		}
+		line.LineStyle = thin
+		p.Add(line)
+	}
+	return nil
+}
+
+func (f *fitting) addCurves(p *plot.Plot) error {
+	for i, share := range f.Shares {
+		line, err := plotter.NewLine(f.points(func(r row) float64 { return r.Capacities[i] }))
+		if err != nil {
+			return err
+		}
+		line.LineStyle = styles[i%len(styles)]
+		p.Add(line)
+		p.Legend.Add(shareName(share), line)
+	}
+	return nil
+}
+
+func (f *fitting) points(capacity func(row) float64) (points plotter.XYs) {
+	for _, r := range f.Rows {
+		points = append(points, plotter.XY{X: r.Refill, Y: capacity(r)})
+	}
+	return points
+}
+
+func (f *fitting) addTries(p *plot.Plot) error {
+	if len(f.Tries) == 0 {
+		return nil
+	}
+	var tried plotter.XYLabels
+	for _, t := range f.Tries {
+		tried.XYs = append(tried.XYs, plotter.XY{X: t.Limit.RefillPerSec, Y: t.Limit.Capacity})
+		tried.Labels = append(tried.Labels, " "+percent(t.Share))
+	}
+	points, err := plotter.NewScatter(tried)
+	if err != nil {
+		return err
+	}
+	points.GlyphStyle = vgdraw.GlyphStyle{Color: color.Black, Radius: vg.Points(3.5), Shape: vgdraw.CircleGlyph{}}
+	labels, err := plotter.NewLabels(tried)
+	if err != nil {
+		return err
+	}
+	p.Add(points, labels)
+	return nil
+}
+
+// ratioTicks marks multiples of the powers of ten, in plain digits: 1, 2 and 5 of each, or
+// all where there are few.
+type ratioTicks struct{}
+
+func (ratioTicks) Ticks(low, high float64) (ticks []plot.Tick) {
+	digits := []float64{1, 2, 5}
+	if high < 20*low {
+		digits = []float64{1, 2, 3, 4, 5, 6, 7, 8, 9}
+	}
+	for power := 1e-9; power < 1e15; power *= 10 {
+		for _, digit := range digits {
+			if x := digit * power; x >= low && x <= high {
+				ticks = append(ticks, plot.Tick{Value: x, Label: number(x)})
+			}
+		}
+	}
+	return ticks
+}

@@ -1,0 +1,204 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/aa014e13/tokenbucket"
+	"github.com/aa014e13/tokenbucket/fit"
+	"github.com/aa014e13/tokenbucket/fit/internal/accesslog"
+)
+
+// fitting is what was found in the logs.
+type fitting struct {
+	Requests     int
+	Keys         int
+	From, To     time.Time
+	Broken       int    `json:",omitempty"`
+	FirstBroken  string `json:",omitempty"`
+	Late         int    `json:",omitempty"`
+	WholeSeconds bool   // the times are whole seconds, so capacities may be off by Band
+	Shares       []float64
+	Rows         []row       `json:",omitempty"`
+	Neediest     []need      `json:",omitempty"`
+	Tries        []candidate `json:",omitempty"`
+
+	traffic *fit.Traffic
+	perKey  bool
+}
+
+// row is what one refill needs.
+type row struct {
+	Refill     float64   // tokens per second
+	Capacities []float64 // tokens, for each of Shares
+	Band       float64   // tokens: the capacities may be off by as much in both directions
+}
+
+// need is a key that would be refused first.
+type need struct {
+	Key      string
+	Capacity float64 // tokens
+	Refill   float64 // tokens per second
+}
+
+// candidate is a limit that was tried.
+type candidate struct {
+	Limit       tokenbucket.Limit
+	Refused     int
+	Share       float64
+	RefusedKeys int
+	First       *refusal `json:",omitempty"`
+	MedianWait  time.Duration
+	LongestWait time.Duration
+	MostRefused []fit.KeyRefusals `json:",omitempty"`
+	trial       *fit.Trial
+}
+
+type refusal struct {
+	Key  string
+	At   time.Time
+	Cost float64
+	Wait time.Duration
+}
+
+// fitLog reads the whole log.
+func fitLog(c *config, log *accesslog.Log) (*fitting, error) {
+	f := &fitting{Shares: c.shares, perKey: c.log.Key != accesslog.None, traffic: fit.NewTraffic(c.least)}
+	if len(c.tries) == 0 && c.shares.largest() > 0 {
+		f.traffic.Keep()
+	}
+	for _, limit := range c.tries {
+		trial, err := fit.NewTrial(limit)
+		if err != nil {
+			return nil, err
+		}
+		f.Tries = append(f.Tries, candidate{Limit: limit, trial: trial})
+	}
+	if err := f.read(log); err != nil {
+		return nil, err
+	}
+	if f.Requests == 0 {
+		if f.Broken > 0 {
+			return nil, fmt.Errorf("none of %d lines could be read; the first is %s", f.Broken, f.FirstBroken)
+		}
+		return nil, errors.New("the log is empty: there is nothing to fit")
+	}
+	f.finishTries(c.keys)
+	return f, f.fillRows(c)
+}
+
+func (f *fitting) read(log *accesslog.Log) error {
+	for {
+		record, err := log.Next()
+		if err == io.EOF {
+			break
+		}
+		if err != nil {
+			return err
+		}
+		if f.Requests == 0 {
+			f.From = record.At
+		}
+		f.To = record.At
+		f.Requests++
+		a := fit.Arrival{At: record.At.Sub(f.From), Cost: record.Cost}
+		if err := f.traffic.Add(record.Key, a); err != nil {
+			return err
+		}
+		for _, t := range f.Tries {
+			if _, err := t.trial.Add(record.Key, a); err != nil {
+				return err
+			}
+		}
+	}
+	f.Keys = f.traffic.Len()
+	f.Broken, f.FirstBroken, f.Late, f.WholeSeconds = log.Broken, log.FirstBroken, log.Late, log.Whole
+	return nil
+}
+
+func (f *fitting) finishTries(keys int) {
+	for i := range f.Tries {
+		t := &f.Tries[i]
+		t.Refused = t.trial.Refused()
+		t.Share = float64(t.Refused) / float64(f.Requests)
+		t.MedianWait, t.LongestWait = t.trial.Wait(0.5), t.trial.Wait(1)
+		t.MostRefused = t.trial.Keys()
+		t.RefusedKeys = len(t.MostRefused)
+		t.MostRefused = t.MostRefused[:min(keys, t.RefusedKeys)]
+		if first, ok := t.trial.First(); ok {
+			t.First = &refusal{first.Key, f.From.Add(first.At), first.Cost, first.Wait}
+		}
+	}
+}
+
+// fillRows finds the capacity for each refill and share. Where limits are tried, only what
+// none refuses is drawn beside them.
+func (f *fitting) fillRows(c *config) error {
+	refills := []float64(c.refills)
+	if len(refills) == 0 {
+		refills = f.chooseRefills(c.least)
+	}
+	if len(c.tries) > 0 {
+		f.Shares = []float64{0}
+	}
+	for _, refill := range refills {
+		r := row{Refill: refill}
+		if f.WholeSeconds {
+			r.Band = refill
+		}
+		for _, share := range f.Shares {
+			capacity, err := f.traffic.Capacity(refill, share)
+			if err != nil {
+				return err
+			}
+			r.Capacities = append(r.Capacities, capacity)
+		}
+		f.Rows = append(f.Rows, r)
+	}
+	middle := f.Rows[len(f.Rows)/2].Refill
+	for _, n := range f.traffic.Neediest(middle, c.keys) {
+		f.Neediest = append(f.Neediest, need{n.Key, n.Capacity, middle})
+	}
+	return nil
+}
+
+// chooseRefills returns up to twenty refills in equal ratios: from the one that the neediest key
+// needs on average to the one from which on the capacity does not fall any more.
+func (f *fitting) chooseRefills(least float64) []float64 {
+	capacity := func(refill float64) float64 {
+		c, _ := f.traffic.Capacity(refill, 0)
+		return c
+	}
+	low := max(least, 1e-6)
+	for span := f.To.Sub(f.From).Seconds(); span > 0 && capacity(low) > low*span/20 && low < 1e12; {
+		low *= 1.25
+	}
+	high := low * 4
+	for floor := capacity(1e12); capacity(high) > floor && high < low*1000; {
+		high *= 1.25
+	}
+	refills := make([]float64, 20)
+	for i := range refills {
+		refills[i] = roundTo2Digits(low * math.Pow(high/low, float64(i)/19))
+	}
+	return slices.Compact(refills)
+}
+
+func roundTo2Digits(x float64) float64 {
+	unit := math.Pow(10, math.Floor(math.Log10(x))-1)
+	if unit < 1 {
+		return math.Round(x/unit) / math.Round(1/unit)
+	}
+	return math.Round(x/unit) * unit
+}
+
+func (n numbers) largest() (largest float64) {
+	for _, x := range n {
+		largest = max(largest, x)
+	}
+	return largest
+}

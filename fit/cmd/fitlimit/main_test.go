@@ -1,0 +1,117 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// readme is a log of the requests at 0, 0, 0, 0, 1, 2, 3 and 4 s.
+var readme = logAt(0, 0, 0, 0, 1, 2, 3, 4)
+
+func logAt(seconds ...int) string {
+	var text strings.Builder
+	for i, s := range seconds {
+		fmt.Fprintf(&text, "192.0.2.%d - - [30/Nov/2026:12:00:%02d +0000] \"GET / HTTP/1.1\" 200 1\n", 1+i%2, s)
+	}
+	return text.String()
+}
+
+func fitlimit(t *testing.T, log string, args ...string) string {
+	var out bytes.Buffer
+	require.NoError(t, run(append([]string{"-picture", ""}, args...), strings.NewReader(log), &out, io.Discard))
+	return out.String()
+}
+
+func TestTableOfTheReadmesTrace(t *testing.T) {
+	out := fitlimit(t, readme, "-key", "none", "-refill", "0.25", "-refill", "0.5", "-refill", "1", "-refill", "2", "-refused", "0", "-refused", "0.25")
+	for _, row := range []string{"0.25             7             5  0.25", "0.5             6             4   0.5", "1             4             2     1", "2             4             2     2"} {
+		require.Contains(t, out, row)
+	}
+	require.Contains(t, out, "8 requests in one bucket")
+	require.Contains(t, out, "bucket := tokenbucket.MustNew(tokenbucket.Limit{Capacity: 5, RefillPerSec: 1})")
+}
+
+func TestTry(t *testing.T) {
+	out := fitlimit(t, readme, "-key", "none", "-try", "3,0.5")
+	require.Contains(t, out, "refused")
+	require.Regexp(t, `3 +0\.5 +3 +37\.5 % +1 +1s +2s`, out)
+	require.Contains(t, out, "3,0.5 refused first: a request at 2026-11-30T12:00:00Z, a cost of 1.")
+	out = fitlimit(t, readme, "-try", "1,0.1")
+	require.Regexp(t, `3 +4 +192\.0\.2\.1`, out)
+}
+
+func TestJSONOutput(t *testing.T) {
+	var f struct {
+		Requests int
+		Rows     []struct {
+			Refill     float64
+			Capacities []float64
+			Band       float64
+		}
+	}
+	require.NoError(t, json.Unmarshal([]byte(fitlimit(t, readme, "-json", "-key", "none", "-refill", "0.5")), &f))
+	require.Equal(t, 8, f.Requests)
+	require.Equal(t, 0.5, f.Rows[0].Band)
+	require.Equal(t, []float64{6, 6, 6}, f.Rows[0].Capacities)
+}
+
+func TestRefillsAreChosenFromTheLog(t *testing.T) {
+	for _, log := range []string{readme, logAt(7), logAt(0, 0, 0), logAt(0, 59)} {
+		out := fitlimit(t, log)
+		require.Contains(t, out, "refill/s")
+	}
+}
+
+func TestBrokenLinesAreShown(t *testing.T) {
+	out := fitlimit(t, readme+"nonsense\n")
+	require.Contains(t, out, "1 lines could not be read; the first is -: line 9: ")
+}
+
+func TestPicture(t *testing.T) {
+	name := filepath.Join(t.TempDir(), "fit.html")
+	log := filepath.Join(t.TempDir(), "access.log")
+	require.NoError(t, os.WriteFile(log, []byte(readme), 0o600))
+	var out bytes.Buffer
+	require.NoError(t, run([]string{"-picture", name, "-try", "3,0.5", log}, nil, &out, io.Discard))
+	page, err := os.ReadFile(name)
+	require.NoError(t, err)
+	for _, part := range []string{"<svg", "none refused", "192.0.2.1", "keyed.New[string](", "What the candidates would have refused"} {
+		require.Contains(t, string(page), part)
+	}
+	require.NotRegexp(t, `(src|href)="http`, string(page), "the page loads nothing")
+	require.Contains(t, out.String(), "The picture is in "+name)
+}
+
+func TestBadArgumentsAreErrors(t *testing.T) {
+	for _, row := range []struct{ log, args, want string }{
+		{"", "", "the log is empty"},
+		{"nonsense [\nmore [\n", "-format clf", "none of 2 lines could be read"},
+		{readme, "-refused 1", "choose a share from 0 to below 1"},
+		{readme, "-refill 0", "refill"},
+		{readme, "-try 10", "write a capacity and a refill"},
+		{readme, "-try 0,1", "capacity"},
+		{readme, "-least -1", "choose 0 or more"},
+		{readme, "-price x", "write a pattern and a cost"},
+		{readme, "-price /=2 -cost bytes", "choose one of the two"},
+		{readme, "no-such-file", "no-such-file"},
+		{readme, "-cost bytes -price", "flag needs an argument"},
+	} {
+		t.Run(row.args, func(t *testing.T) {
+			err := run(append([]string{"-picture", ""}, strings.Fields(row.args)...), strings.NewReader(row.log), io.Discard, io.Discard)
+			require.ErrorContains(t, err, row.want)
+		})
+	}
+}
+
+func TestFreeRequestsNeedNoCapacity(t *testing.T) {
+	err := run([]string{"-picture", "", "-cost", "bytes"}, strings.NewReader(strings.ReplaceAll(readme, "200 1\n", "200 -\n")), io.Discard, io.Discard)
+	require.ErrorContains(t, err, "no arrivals that cost anything")
+}

@@ -1,0 +1,143 @@
+package fit
+
+import (
+	"math"
+	"slices"
+	"sort"
+	"time"
+)
+
+// demand is what one bucket has to pay for. Arrivals are added one at a time; it then
+// knows the least capacity for each refill from least upwards.
+//
+// In the plane of time and tokens the arrivals are a staircase that climbs by the cost
+// of each. A capacity suffices if no step rises higher above the line that was left
+// at an earlier step, climbing by the refill:
+//
+//	capacity(refill) = max over windows of tokens - refill * span
+//
+// Only two sets matter, whatever the refill will be. The window that is the maximum now
+// begins at a vertex of the lower convex hull of the staircase. The windows that have
+// been the maximum form the upper envelope of their lines over the refills. Both stay
+// short: the hull of n random arrivals has about log n vertices.
+type demand struct {
+	spent   float64       // tokens, since the first vertex
+	latest  time.Duration // the instant of the latest arrival
+	hull    []vertex      // slopes rise, all of them above least
+	windows []window      // spans and tokens rise
+}
+
+// vertex is a point of the staircase, at the foot of a step.
+type vertex struct {
+	at    time.Duration
+	spent float64 // tokens before the step
+}
+
+// window is a stretch of time that begins and ends with an arrival.
+type window struct {
+	span   float64 // nanoseconds
+	tokens float64
+}
+
+// add adds an arrival that costs more than 0. Refills below least will not be asked for.
+func (d *demand) add(a Arrival, least float64) {
+	d.latest = max(d.latest, a.At)
+	d.extendHull(vertex{d.latest, d.spent}, least)
+	d.spent += a.Cost
+	for _, v := range d.hull {
+		d.addWindow(window{elapsed(v.at, d.latest), d.spent - v.spent}, least)
+	}
+}
+
+func (d *demand) extendHull(v vertex, least float64) {
+	if len(d.hull) == 0 {
+		d.hull = append(d.hull, v)
+		return
+	}
+	n := len(d.hull)
+	if d.hull[n-1].at == v.at {
+		return // the lower point at this instant is there
+	}
+	for n >= 2 && !isBelow(d.hull[n-2].to(d.hull[n-1]), d.hull[n-2].to(v)) {
+		n--
+	}
+	d.hull = append(d.hull[:n], v)
+	first := 0
+	for first < n && d.hull[first].to(d.hull[first+1]).gain(least) <= 0 {
+		first++
+	}
+	if first > 0 { // a bucket with the least refill is full by now, so each one is
+		d.rebase(first)
+	}
+}
+
+// rebase drops the vertices before first, and counts the tokens from there.
+func (d *demand) rebase(first int) {
+	d.hull = slices.Delete(d.hull, 0, first)
+	base := d.hull[0].spent
+	for i := range d.hull {
+		d.hull[i].spent -= base
+	}
+	d.spent -= base
+}
+
+func (v vertex) to(later vertex) window {
+	return window{elapsed(v.at, later.at), later.spent - v.spent}
+}
+
+// gain returns a billion times the tokens that a refill leaves unpaid in the window. The
+// product with whole nanoseconds is exact for ordinary refills.
+func (w window) gain(refillPerSec float64) float64 {
+	return w.tokens*1e9 - float64(w.span*refillPerSec)
+}
+
+// addWindow adds a window to the envelope if it is the maximum at any refill from least on.
+func (d *demand) addWindow(w window, least float64) {
+	i := sort.Search(len(d.windows), func(i int) bool { return d.windows[i].span >= w.span })
+	if i < len(d.windows) && d.windows[i].span == w.span && d.windows[i].tokens >= w.tokens {
+		return
+	}
+	if i > 0 {
+		more := d.windows[i-1].more(w)
+		if more.gain(least) <= 0 {
+			return
+		}
+		if i < len(d.windows) && !isBelow(d.windows[i-1].more(d.windows[i]), more) {
+			return
+		}
+	}
+	from, to := i, i
+	for from >= 2 && !isBelow(d.windows[from-2].more(w), d.windows[from-2].more(d.windows[from-1])) {
+		from--
+	}
+	for to < len(d.windows) && w.more(d.windows[to]).gain(least) <= 0 {
+		to++
+	}
+	for to+1 < len(d.windows) && !isBelow(w.more(d.windows[to+1]), w.more(d.windows[to])) {
+		to++
+	}
+	d.windows = slices.Replace(d.windows, from, to, w)
+}
+
+// more returns by how much a longer window exceeds w.
+func (w window) more(longer window) window {
+	return window{longer.span - w.span, longer.tokens - w.tokens}
+}
+
+// isBelow reports whether a has fewer tokens for its span than b. The products are
+// compared exactly, so that arrivals at a steady rate leave one vertex, not all of them.
+func isBelow(a, b window) bool {
+	left, right := a.tokens*b.span, b.tokens*a.span
+	if left != right {
+		return left < right
+	}
+	return math.FMA(a.tokens, b.span, -left) < math.FMA(b.tokens, a.span, -right)
+}
+
+// capacity returns the least capacity that refuses nothing, in tokens.
+func (d *demand) capacity(refillPerSec float64) (tokens float64) {
+	for _, w := range d.windows {
+		tokens = max(tokens, w.gain(refillPerSec)/1e9)
+	}
+	return tokens
+}

@@ -1,0 +1,117 @@
+// Package accesslog reads requests from access logs: the Common and Combined Log Format of
+// nginx and Apache, Caddy's JSON, lines of JSON, and CSV; compressed by gzip or not.
+package accesslog
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"time"
+)
+
+// Record is one request.
+type Record struct {
+	At   time.Time
+	Key  string
+	Cost float64 // tokens
+}
+
+// Format is the form of a log.
+type Format string
+
+// The formats. Auto looks at the first line.
+const (
+	Auto  Format = "auto"
+	CLF   Format = "clf" // Common and Combined
+	Caddy Format = "caddy"
+	JSON  Format = "json"
+	CSV   Format = "csv"
+)
+
+// Options say how to read a log.
+type Options struct {
+	Format Format // by default, Auto
+
+	// Time, Key and Cost name fields. In JSON they are paths, as in "request.remote_ip".
+	// In CLF they are address, user, method, path, status, bytes, referer and agent.
+	Time string // by default, as the format has it
+	Key  string // by default, the client's address; None for one bucket in all
+	Cost string // by default, each request costs 1, or its price
+
+	Prices *Prices // by method and path; nil: none
+}
+
+// None as a key puts all requests into one bucket.
+const None = "none"
+
+// validate fills in the defaults.
+func (o *Options) validate() error {
+	switch o.Format {
+	case "":
+		o.Format = Auto
+	case Auto, CLF, Caddy, JSON, CSV:
+	default:
+		return fmt.Errorf("format %q: choose auto, clf, caddy, json or csv", o.Format)
+	}
+	if o.Cost != "" && o.Prices != nil {
+		return errors.New("a field of costs and prices: choose one of the two")
+	}
+	return nil
+}
+
+// source yields the records of one log. Next returns io.EOF at the end, and a brokenLine for
+// what it cannot read; it can be called again after that.
+type source interface {
+	Next() (Record, error)
+}
+
+// brokenLine is an error that concerns one line.
+type brokenLine struct {
+	number int
+	text   string
+	reason error
+}
+
+func (e *brokenLine) Error() string {
+	text := e.text
+	if len(text) > 200 {
+		text = text[:200] + "..."
+	}
+	return fmt.Sprintf("line %d: %v: %s", e.number, e.reason, text)
+}
+
+// newSource returns the source of a log in the given form.
+func newSource(r io.Reader, o Options) (source, error) {
+	lines := newLines(r)
+	format := o.Format
+	if format == Auto {
+		first, err := lines.peek()
+		if err == io.EOF {
+			return lines, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+		if format, err = detect(first); err != nil {
+			return nil, err
+		}
+	}
+	switch format {
+	case CSV:
+		return newCSV(lines.reader, o)
+	case Caddy:
+		lines.parse = newJSONParser(caddyFields(o)).parse
+	case JSON:
+		if o.Time == "" {
+			return nil, errors.New("lines of JSON: name the field of the time with -time")
+		}
+		lines.parse = newJSONParser(jsonFields(o)).parse
+	default:
+		parser, err := newCLFParser(o)
+		if err != nil {
+			return nil, err
+		}
+		lines.parse = parser.parse
+	}
+	return lines, nil
+}

@@ -1,0 +1,51 @@
+package accesslog
+
+import (
+	"net/netip"
+	"strings"
+)
+
+// keyMaker makes keys of fields. Equal fields yield one string, so that a key that comes
+// often is allocated once.
+type keyMaker struct {
+	isAddress bool
+	known     map[string]string
+}
+
+func (m *keyMaker) make(field []byte) string {
+	if key, ok := m.known[string(field)]; ok {
+		return key
+	}
+	if m.known == nil {
+		m.known = map[string]string{}
+	}
+	text := string(field)
+	key := text
+	if m.isAddress {
+		key = addressKey(text)
+	}
+	m.known[text] = key
+	return key
+}
+
+// addressKey returns the key of an address, with or without a port: IPv4 whole, also
+// where it is mapped to IPv6; IPv6 by /64, without its zone. Any other text is its own key.
+func addressKey(text string) string {
+	address, err := netip.ParseAddr(strings.Trim(text, "[]"))
+	if err != nil {
+		withPort, err := netip.ParseAddrPort(text)
+		if err != nil {
+			return text
+		}
+		address = withPort.Addr()
+	}
+	address = address.Unmap().WithZone("")
+	if address.Is4() {
+		return address.String()
+	}
+	prefix, err := address.Prefix(64)
+	if err != nil {
+		return text
+	}
+	return prefix.String()
+}

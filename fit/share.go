@@ -1,0 +1,192 @@
+package fit
+
+import (
+	"cmp"
+	"math"
+	"slices"
+	"time"
+)
+
+// searcher finds the least capacity from which on at most some requests are refused.
+//
+// A bucket that has refused some requests owes the tokens of those it admitted. Which
+// ones these are depends on the capacity only through comparisons:
+//
+//	admitted if debt + cost <= capacity
+//
+// So a replay at one capacity holds for every capacity up to the least debt + cost that
+// was refused, and down to the largest that was admitted. The searches jump between
+// these bounds, and end at an exact figure.
+//
+// A bucket that refuses nothing owes most. Where even that one owes nothing, a new busy
+// period begins, which no earlier refusal can change. At any capacity only the busy
+// periods that need more are replayed.
+//
+// Amounts are in billionths of a token: the gain of whole nanoseconds is then a product.
+type searcher struct {
+	periods []period // those that need most first
+	refill  float64  // tokens per second
+	allowed int      // refusals
+}
+
+// period is a busy period of one key: its bucket is full before it.
+type period struct {
+	need     float64 // the capacity that refuses nothing
+	arrivals trace
+}
+
+const billion = 1e9
+
+// search returns the least capacity, in tokens, from which on at most the share is
+// refused, given one that refuses nothing.
+func (t *Traffic) search(refillPerSec, share, enough float64) float64 {
+	s := searcher{nil, refillPerSec, allowed(share, t.count)}
+	least, largest := math.Inf(1), 0.0
+	for _, trace := range t.traces {
+		s.split(trace)
+		for _, a := range trace {
+			least, largest = min(least, a.Cost), max(largest, a.Cost)
+		}
+	}
+	slices.SortFunc(s.periods, func(a, b period) int { return cmp.Compare(b.need, a.need) })
+	if least == largest {
+		return max(least, s.bisect(enough*billion)/billion)
+	}
+	return max(least, s.descend(0, enough*billion)/billion)
+}
+
+// split adds the busy periods of a trace.
+func (s *searcher) split(t trace) {
+	var d debt
+	start, need := 0, 0.0
+	for i, a := range t {
+		owed := d.at(a.At, s.refill)
+		if owed == 0 && i > start {
+			s.periods = append(s.periods, period{need, t[start:i]})
+			start, need = i, 0
+		}
+		d.spent += a.Cost * billion
+		need = max(need, owed+a.Cost*billion)
+	}
+	if len(t) > 0 {
+		s.periods = append(s.periods, period{need, t[start:]})
+	}
+}
+
+// debt is what one bucket owes: as in tokenbucket.State, what was spent since the anchor
+// is kept, not the level, so that rounding errors do not add up.
+type debt struct {
+	spent  float64
+	anchor time.Duration
+}
+
+// at returns the debt at an instant. Where nothing is owed it moves the anchor there.
+func (d *debt) at(now time.Duration, refill float64) float64 {
+	owed := d.spent - float64(elapsed(d.anchor, now)*refill)
+	if owed <= 0 {
+		d.spent, d.anchor = 0, now
+		return 0
+	}
+	return owed
+}
+
+// outcome is how all buckets of one capacity fare. Each capacity from from to below to
+// fares the same; or, if more are refused than allowed, refuses more than allowed, too.
+type outcome struct {
+	good     bool
+	from, to float64
+}
+
+func (s *searcher) replay(capacity float64) outcome {
+	o, refused := outcome{true, 0, math.Inf(1)}, 0
+	for _, p := range s.periods {
+		if p.need <= capacity { // so do all that follow
+			o.from = max(o.from, p.need)
+			break
+		}
+		var d debt
+		for _, a := range p.arrivals {
+			cost := a.Cost * billion
+			need := d.at(a.At, s.refill) + cost
+			if need <= capacity {
+				d.spent += cost
+				o.from = max(o.from, need)
+				continue
+			}
+			o.to = min(o.to, need)
+			if refused++; refused > s.allowed {
+				o.good = false
+				return o
+			}
+		}
+	}
+	return o
+}
+
+// bisect searches where refusals only fall with the capacity, as they do if all costs
+// are equal. enough refuses nothing.
+func (s *searcher) bisect(enough float64) float64 {
+	bad, good := 0.0, enough // every capacity below bad is bad
+	for bad < good {
+		o := s.replay(bad + (good-bad)/2)
+		if o.good {
+			good = o.from
+		} else {
+			bad = o.to
+		}
+	}
+	return good
+}
+
+// descend searches from enough downwards and returns the end of the highest range of bad
+// capacities between low and enough, or low if there is none. Ranges in which surely
+// few enough, or surely too many requests are refused are not searched.
+func (s *searcher) descend(low, enough float64) float64 {
+	if low >= enough {
+		return low
+	}
+	fewest, most := s.bounds(low, enough)
+	switch {
+	case most <= s.allowed:
+		return low
+	case fewest > s.allowed:
+		return enough
+	}
+	middle := low + (enough-low)/2
+	o := s.replay(middle)
+	top := min(o.to, enough)
+	if bad := s.descend(top, enough); bad > top || !o.good {
+		return bad
+	}
+	return s.descend(low, max(low, min(o.from, middle)))
+}
+
+// bounds returns bounds of the refusals of every capacity from low to below high. It
+// follows the smallest and the largest debt that any of them may have. It stops once the
+// fewest are too many.
+func (s *searcher) bounds(low, high float64) (fewest, most int) {
+	for _, p := range s.periods {
+		if p.need <= low {
+			break
+		}
+		var least, largest debt
+		for _, a := range p.arrivals {
+			cost := a.Cost * billion
+			leastOwed, mostOwed := least.at(a.At, s.refill), largest.at(a.At, s.refill)
+			switch {
+			case mostOwed+cost <= low: // all admit it
+				least.spent += cost
+				largest.spent += cost
+			case leastOwed+cost >= high: // all refuse it
+				most++
+				if fewest++; fewest > s.allowed {
+					return fewest, most
+				}
+			default: // who admits it owes no more than its capacity
+				most++
+				largest.spent += min(cost, high-mostOwed)
+			}
+		}
+	}
+	return fewest, most
+}

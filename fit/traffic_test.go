@@ -1,0 +1,182 @@
+package fit_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"runtime"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/aa014e13/tokenbucket"
+	"github.com/aa014e13/tokenbucket/fit"
+	"github.com/stretchr/testify/require"
+)
+
+// busy returns traffic of three keys: a sends 5 requests at once, b 3, c 1.
+func busy(t *testing.T, keep bool) *fit.Traffic {
+	traffic := fit.NewTraffic(0)
+	if keep {
+		traffic.Keep()
+	}
+	for key, n := range map[string]int{"a": 5, "b": 3, "c": 1} {
+		for range n {
+			require.NoError(t, traffic.Add(key, fit.Arrival{Cost: 1}))
+		}
+	}
+	return traffic
+}
+
+func TestEachKeyHasItsOwnBucket(t *testing.T) {
+	traffic := busy(t, true)
+	require.Equal(t, 3, traffic.Len())
+	require.Equal(t, 9, traffic.Count())
+	for _, row := range []struct{ share, want float64 }{{0, 5}, {0.1, 5}, {0.12, 4}, {0.3, 3}, {0.5, 2}} {
+		got, err := traffic.Capacity(1, row.share)
+		require.NoError(t, err)
+		require.Equal(t, row.want, got, "share %v", row.share)
+	}
+}
+
+func TestCapacityOfKeysSparesSome(t *testing.T) {
+	traffic := busy(t, false)
+	for _, row := range []struct{ spared, want float64 }{{0, 5}, {0.33, 5}, {0.34, 3}, {0.67, 1}} {
+		got, err := traffic.CapacityOfKeys(1, row.spared)
+		require.NoError(t, err)
+		require.Equal(t, row.want, got, "spared %v", row.spared)
+	}
+	require.Equal(t, []fit.Need{{Key: "a", Capacity: 5}, {Key: "b", Capacity: 3}}, traffic.Neediest(1, 2))
+	require.Equal(t, 3.0, traffic.NeedOf("b", 1))
+	require.Zero(t, traffic.NeedOf("unknown", 1))
+	require.Empty(t, traffic.Neediest(1, -1))
+}
+
+func TestTrafficRejectsQuestionsItCannotAnswer(t *testing.T) {
+	traffic := fit.NewTraffic(0.5)
+	_, err := traffic.Capacity(1, 0)
+	require.ErrorIs(t, err, fit.ErrNoArrivals)
+	require.NoError(t, traffic.Add("a", fit.Arrival{Cost: 1}))
+	_, err = traffic.Capacity(0.4, 0)
+	require.ErrorIs(t, err, tokenbucket.ErrInvalidOption)
+	_, err = traffic.Capacity(1, 0.1)
+	require.ErrorIs(t, err, tokenbucket.ErrInvalidOption)
+	require.ErrorIs(t, traffic.Add("a", fit.Arrival{Cost: -1}), tokenbucket.ErrInvalidCost)
+	require.Equal(t, 1, traffic.Count())
+}
+
+// Seconds that were cut off shift a capacity by at most one second's refill.
+func TestWholeSecondsShiftACapacityByOneSecondsRefill(t *testing.T) {
+	var exact, whole []fit.Arrival
+	for i := range 10 {
+		at := time.Duration(i) * 100 * time.Millisecond
+		exact = append(exact, fit.Arrival{At: at, Cost: 1})
+		whole = append(whole, fit.Arrival{At: at.Truncate(sec), Cost: 1})
+	}
+	const refill = 10
+	got, err := fit.Capacity(slices.Values(exact), refill, 0)
+	require.NoError(t, err)
+	require.Equal(t, 1.0, got)
+	got, err = fit.Capacity(slices.Values(whole), refill, 0)
+	require.NoError(t, err)
+	require.Equal(t, 10.0, got)
+}
+
+// One pass answers for all refills from the least on as brute force does for each.
+func TestOnePassAnswersForEveryRefill(t *testing.T) {
+	for seed := range 300 {
+		random := rand.New(rand.NewPCG(uint64(seed), 3))
+		arrivals := randomArrivals(random)
+		traffic := fit.NewTraffic(0.5)
+		for _, a := range arrivals {
+			require.NoError(t, traffic.Add("k", a))
+		}
+		for _, refill := range []float64{0.5, 0.75, 1, 1.5, 2, 3, 8} {
+			got, err := traffic.Capacity(refill, 0)
+			require.NoError(t, err)
+			require.Equal(t, bruteForce(arrivals, refill, 0), got, "seed %d, refill %v: %v", seed, refill, arrivals)
+		}
+	}
+}
+
+func TestTrialDecidesAsTakeDoes(t *testing.T) {
+	limit := tokenbucket.Limit{Capacity: 3, RefillPerSec: 0.5}
+	trial, err := fit.NewTrial(limit)
+	require.NoError(t, err)
+	state := limit.Full(0)
+	for _, a := range readme {
+		var d tokenbucket.Decision
+		state, d = limit.Take(state, a.At, a.Cost)
+		admitted, err := trial.Add("k", a)
+		require.NoError(t, err)
+		require.Equal(t, d.OK, admitted, "at %v", a.At)
+	}
+	require.Equal(t, 8, trial.Requests())
+	require.Equal(t, 3, trial.Refused())
+	require.Equal(t, []fit.KeyRefusals{{Key: "k", Requests: 8, Refused: 3}}, trial.Keys())
+	first, ok := trial.First()
+	require.True(t, ok)
+	require.Equal(t, fit.Refusal{Key: "k", Cost: 1, Wait: 2 * sec}, first)
+	require.Equal(t, sec, trial.Wait(0.5))
+	require.Equal(t, 2*sec, trial.Wait(1))
+}
+
+func TestTrialRejectsBadInput(t *testing.T) {
+	_, err := fit.NewTrial(tokenbucket.Limit{})
+	require.ErrorIs(t, err, tokenbucket.ErrInvalidLimit)
+	trial, err := fit.NewTrial(tokenbucket.PerSecond(1))
+	require.NoError(t, err)
+	_, err = trial.Add("k", fit.Arrival{Cost: -1})
+	require.ErrorIs(t, err, tokenbucket.ErrInvalidCost)
+	require.Zero(t, trial.Requests())
+	_, refused := trial.First()
+	require.False(t, refused)
+	require.Zero(t, trial.Wait(1))
+}
+
+// BenchmarkTraffic reports the memory for each of 100,000 keys that come ten times a day.
+func BenchmarkTraffic(b *testing.B) {
+	const keys, visits = 100_000, 10
+	names := make([]string, keys)
+	for i := range names {
+		names[i] = fmt.Sprint("10.0.", i/250, ".", i%250)
+	}
+	for b.Loop() {
+		var before, after runtime.MemStats
+		runtime.GC()
+		runtime.ReadMemStats(&before)
+		random := rand.New(rand.NewPCG(1, 1))
+		traffic := fit.NewTraffic(1.0 / 60)
+		for i := range keys * visits {
+			at := time.Duration(i) * 86400 * time.Second / (keys * visits)
+			if err := traffic.Add(names[random.IntN(keys)], fit.Arrival{At: at, Cost: 1}); err != nil {
+				b.Fatal(err)
+			}
+		}
+		runtime.GC()
+		runtime.ReadMemStats(&after)
+		b.ReportMetric(float64(after.HeapAlloc-before.HeapAlloc)/float64(traffic.Len()), "B/key")
+		runtime.KeepAlive(traffic)
+	}
+}
+
+// BenchmarkCapacity measures one refill and share of a million arrivals.
+func BenchmarkCapacity(b *testing.B) {
+	for _, share := range []float64{0, 0.001, 0.01} {
+		for name, largest := range map[string]int{"equal": 1, "unequal": 5} {
+			b.Run(fmt.Sprintf("%s/%v", name, share), func(b *testing.B) {
+				random := rand.New(rand.NewPCG(1, 1))
+				arrivals, at := make([]fit.Arrival, 1_000_000), time.Duration(0)
+				for i := range arrivals {
+					at += time.Duration(random.ExpFloat64() * 20e6)
+					arrivals[i] = fit.Arrival{At: at, Cost: float64(1 + random.IntN(largest))}
+				}
+				refill := 30 * float64(1+largest)
+				for b.Loop() {
+					if _, err := fit.Capacity(slices.Values(arrivals), refill, share); err != nil {
+						b.Fatal(err)
+					}
+				}
+			})
+		}
+	}
+}
