@@ -177,6 +177,7 @@ func (f *fitting) addTries(p *plot.Plot) error {
 	if err != nil {
 		return err
 	}
+	labels.Offset = vg.Point{X: vg.Points(3), Y: vg.Points(3)}
 	p.Add(points, labels)
 	return nil
 }

@@ -159,11 +159,18 @@ func (f *fitting) fillRows(c *config) error {
 		}
 		f.Rows = append(f.Rows, r)
 	}
-	middle := f.Rows[len(f.Rows)/2].Refill
-	for _, n := range f.traffic.Neediest(middle, c.keys) {
-		f.Neediest = append(f.Neediest, need{n.Key, n.Capacity, middle})
+	refill := f.chosen().Refill
+	for _, n := range f.traffic.Neediest(refill, c.keys) {
+		f.Neediest = append(f.Neediest, need{n.Key, n.Capacity, refill})
 	}
 	return nil
+}
+
+// chosen returns the row with the least refill beyond which more refill saves less than a
+// fifth of the capacity.
+func (f *fitting) chosen() row {
+	enough := f.Rows[len(f.Rows)-1].Capacities[0] / 0.8
+	return f.Rows[slices.IndexFunc(f.Rows, func(r row) bool { return r.Capacities[0] <= enough })]
 }
 
 // chooseRefills returns up to twenty refills in equal ratios: from the one that the neediest key

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"math"
 	"strconv"
 	"strings"
 	"text/tabwriter"
@@ -82,7 +83,7 @@ func (f *fitting) printTable(w io.Writer) {
 			fmt.Fprintf(w, "%s\t  %s\n", number(n.Capacity), n.Key)
 		}
 	}
-	fmt.Fprintf(w, "\nIn Go, with the refill of the middle row:\n\n%s\n", f.code())
+	fmt.Fprintf(w, "\nIn Go, with the least refill beyond which more refill saves little capacity:\n\n%s\n", f.code())
 }
 
 func (f *fitting) printTries(w io.Writer) {
@@ -106,10 +107,10 @@ func (f *fitting) printTries(w io.Writer) {
 	}
 }
 
-// code returns lines of Go for the middle row.
+// code returns lines of Go for the chosen row, with the band added.
 func (f *fitting) code() string {
-	r := f.Rows[len(f.Rows)/2]
-	limit := fmt.Sprintf("tokenbucket.Limit{Capacity: %s, RefillPerSec: %s}", number(r.Capacities[0]+r.Band), number(r.Refill))
+	r := f.chosen()
+	limit := fmt.Sprintf("tokenbucket.Limit{Capacity: %s, RefillPerSec: %s}", number(math.Ceil(r.Capacities[0]+r.Band)), number(r.Refill))
 	if f.perKey {
 		return "clients, err := keyed.New[string](" + limit + ")"
 	}
