@@ -4,14 +4,18 @@ import (
 	"fmt"
 	"maps"
 	"math"
+	"net"
 	"net/http"
+	"path"
+	"regexp"
 	"slices"
+	"strings"
 
 	"github.com/aa014e13/tokenbucket"
 )
 
 // prices finds the price of a request by the pattern that a ServeMux finds for it,
-// so that precedence is the one everybody knows.
+// so that its rules of precedence apply.
 type prices struct {
 	mux   *http.ServeMux
 	costs tokenbucket.Costs
@@ -34,15 +38,62 @@ func newPrices(costs tokenbucket.Costs, limits []tokenbucket.Limit) (*prices, er
 	return p, nil
 }
 
-// register turns the panic of a ServeMux that does not take a pattern into an error.
+// register returns the panic of a ServeMux that does not take a pattern as an error.
 func (p *prices) register(pattern string) (err error) {
 	defer func() {
 		if problem := recover(); problem != nil {
-			err = fmt.Errorf("%w: price of %q: write the pattern as for http.ServeMux: %v", tokenbucket.ErrInvalidOption, pattern, problem)
+			err = invalid("price of %q: write the pattern as for http.ServeMux: %s", pattern, registeredAt.ReplaceAllString(fmt.Sprint(problem), ""))
 		}
 	}()
+	if advice := neverMatches(pattern); advice != "" {
+		return invalid("price of %q: no request would match: %s", pattern, advice)
+	}
 	p.mux.Handle(pattern, http.NotFoundHandler())
 	return nil
+}
+
+// registeredAt is the place in this file that a ServeMux names as the source of a
+// pattern. It is of no use to users.
+var registeredAt = regexp.MustCompile(` \(registered at .*?:\d+\)`)
+
+// neverMatches returns what to do about a pattern that a ServeMux takes but no request
+// would match, and "" for any other.
+func neverMatches(pattern string) (advice string) {
+	method, rest := "", pattern
+	if i := strings.IndexAny(pattern, " \t"); i >= 0 {
+		method, rest = pattern[:i], strings.TrimLeft(pattern[i:], " \t")
+	}
+	slash := strings.IndexByte(rest, '/')
+	if slash < 0 {
+		return "" // the ServeMux says what is wrong
+	}
+	host, file := rest[:slash], rest[slash:]
+	_, _, portErr := net.SplitHostPort(host)
+	switch {
+	case method != strings.ToUpper(method):
+		return "write the method in upper case"
+	case portErr == nil:
+		return "write the host without a port"
+	case strings.ContainsAny(file, "?#"):
+		return "leave the query out, or write %3F for ? and %23 for # in a path"
+	case method != http.MethodConnect && !isClean(file):
+		return "write the path without //, . and .."
+	}
+	for segment := range strings.SplitSeq(file, "/") {
+		switch {
+		case strings.HasPrefix(segment, ":"):
+			return "write {name} for a parameter, or %3A for : at the beginning of a segment"
+		case strings.HasPrefix(segment, "*"):
+			return "write {name...} for the rest of a path, or %2A for * at the beginning of a segment"
+		}
+	}
+	return ""
+}
+
+// isClean reports whether a ServeMux would not redirect requests for a path.
+func isClean(file string) bool {
+	clean := path.Clean(file)
+	return file == clean || file == clean+"/" && clean != "/"
 }
 
 func (p *prices) of(r *http.Request) float64 {
