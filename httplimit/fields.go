@@ -1,21 +1,18 @@
 package httplimit
 
 import (
-	"fmt"
 	"math"
 	"net/http"
-	"slices"
 	"strconv"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	"github.com/aa014e13/tokenbucket"
 	"github.com/aa014e13/tokenbucket/internal/timeline"
 )
 
-// The names in their canonical form, in which http.Header keeps them: so what a
-// handler sets takes the place of ours.
+// The names in their canonical form, in which http.Header keeps them: so a field that
+// a handler sets replaces the one set here.
 const (
 	xLimit          = "X-Ratelimit-Limit"
 	xRemaining      = "X-Ratelimit-Remaining"
@@ -26,6 +23,7 @@ const (
 	contentType     = "Content-Type"
 	contentLength   = "Content-Length"
 	cacheControl    = "Cache-Control"
+	exposeHeaders   = "Access-Control-Expose-Headers"
 )
 
 // maxInteger is the largest Integer of a structured field (RFC 9651, section 3.3.1).
@@ -37,27 +35,46 @@ type fields struct {
 	values []string
 }
 
-// newFields has room for all that are set at most.
-func newFields(h http.Header, told, refused bool) fields {
+// newFields has room for the fields that most answers have.
+func newFields(h http.Header, limits, refused bool) fields {
 	switch {
 	case refused:
 		return fields{h, make([]string, 0, 8)}
-	case told:
+	case limits:
 		return fields{h, make([]string, 0, 5)}
 	default:
 		return fields{header: h}
 	}
 }
 
-// set sets a field to a full slice: who appends to that does not write over the next.
+// set sets a field to a full slice: appending to it does not overwrite the next value.
 func (f *fields) set(name, value string) {
 	n := len(f.values)
 	f.values = append(f.values, value)
 	f.header[name] = f.values[n : n+1 : n+1]
 }
 
-// setLimits sets the fields of a decision that tells its limit. All figures are cut
-// from one text.
+// add adds an item to a field that is a list, after those that outer layers have set.
+func (f *fields) add(name, item string) {
+	if lines := f.header[name]; len(lines) > 0 {
+		item = strings.Join(lines, ", ") + ", " + item
+	}
+	f.set(name, item)
+}
+
+// hasTighter reports whether an outer layer has set X-RateLimit fields that are to
+// stay: those with less remaining, or with as much, unless this request is refused.
+func (f *fields) hasTighter(v *verdict) bool {
+	lines := f.header[xRemaining]
+	if len(lines) != 1 {
+		return false
+	}
+	outer, err := strconv.ParseInt(lines[0], 10, 64)
+	return err == nil && (outer < v.remaining || outer == v.remaining && !v.refused)
+}
+
+// setLimits sets the fields of a decision that has its limit. All figures are parts of
+// one text.
 func (m *middleware) setLimits(f *fields, v *verdict) {
 	d := &v.decision
 	buf := append(make([]byte, 0, 128), v.policy.start...)
@@ -69,27 +86,30 @@ func (m *middleware) setLimits(f *fields, v *verdict) {
 	rateLimitTo := len(buf)
 	text := string(appendInteger(buf, m.reset(d, v.remaining)))
 
-	if m.xRateLimit {
+	if m.xRateLimit && !f.hasTighter(v) {
 		f.set(xLimit, v.policy.capacity)
 		f.set(xRemaining, text[len(v.policy.start):remainingTo])
 		f.set(xReset, text[rateLimitTo:])
 	}
 	if m.rateLimit {
-		f.set(rateLimit, text[:rateLimitTo])
-		f.set(rateLimitPolicy, v.policies.header)
+		f.add(rateLimit, text[:rateLimitTo])
+		f.add(rateLimitPolicy, v.policies.header)
 	}
 }
 
-func (f *fields) setRetryAfter(wait time.Duration) {
-	if seconds, ok := tokenbucket.RetryAfter(wait); ok {
+// setRetryAfter reports whether there is a time to retry after.
+func (f *fields) setRetryAfter(wait time.Duration) bool {
+	seconds, ok := tokenbucket.RetryAfter(wait)
+	if ok {
 		f.set(retryAfter, strconv.FormatInt(max(1, seconds), 10))
 	}
+	return ok
 }
 
 // reset returns the seconds until the bucket is full, or the Unix time then.
 func (m *middleware) reset(d *tokenbucket.Decision, remaining int64) int64 {
 	missing := d.Limit.Capacity - d.Tokens
-	if m.unixNow == nil && remaining > 0 { // so it is not paused, and the nanoseconds of Reset need not be known
+	if m.unixNow == nil && remaining > 0 { // so it is not paused, and whole seconds need no Reset
 		return refillSeconds(d.Limit, missing)
 	}
 	wait := d.Reset()
@@ -103,9 +123,9 @@ func (m *middleware) reset(d *tokenbucket.Decision, remaining int64) int64 {
 	return now.Add(timeline.Later(wait, time.Second-1)).Unix()
 }
 
-// effectiveSeconds returns t: a Retry-After must not end before it, so on a refusal
-// it is that one. On admission what remains is to do until as much has been refilled;
-// if that is nothing, until there is one token.
+// effectiveSeconds returns t. On a refusal it is the Retry-After, which must not be less.
+// On admission r tokens should last until r tokens have been refilled; if r is 0, t is the
+// time until there is one token.
 func (p *policies) effectiveSeconds(d *tokenbucket.Decision, remaining int64) (t int64, ok bool) {
 	if !d.OK {
 		return d.RetryAfter()
@@ -122,8 +142,8 @@ func (p *policies) effectiveSeconds(d *tokenbucket.Decision, remaining int64) (t
 	return wholeSeconds(wait, d.Limit, one-d.Tokens), true
 }
 
-// wholeSeconds rounds a wait up. One that is longer than a Duration can say is told
-// by what it takes to refill the tokens, or not at all if a pause makes it as long.
+// wholeSeconds rounds a wait up. If it is longer than a Duration can be, it is the time
+// to refill the tokens, or maxInteger if a pause makes it as long.
 func wholeSeconds(wait time.Duration, l tokenbucket.Limit, tokens float64) int64 {
 	if seconds, ok := tokenbucket.RetryAfter(wait); ok {
 		return seconds
@@ -146,126 +166,4 @@ func refillSeconds(l tokenbucket.Limit, tokens float64) int64 {
 
 func appendInteger(b []byte, n int64) []byte {
 	return strconv.AppendInt(b, min(n, maxInteger), 10)
-}
-
-// asked is a limiter and how the answers present its limits.
-type asked struct {
-	Limiter
-	names  []string
-	labels []label // of as many limits as there are at start-up
-	last   atomic.Pointer[policies]
-}
-
-func newAsked(l Limiter, names []string) *asked {
-	return &asked{Limiter: l, names: names, labels: newLabels(names, max(1, len(limitsOf(l))))}
-}
-
-// policies are limits as the header tells them.
-type policies struct {
-	limits   []tokenbucket.Limit
-	each     []policy
-	header   string // RateLimit-Policy
-	oneToken int64  // the seconds in which the slowest refills one
-}
-
-// policy is one of them, and what of the answers does not change.
-type policy struct {
-	label
-	capacity string
-}
-
-// label is what of a policy comes from its name alone.
-type label struct {
-	quoted   string // in RateLimit-Policy
-	start    string // of RateLimit, up to r
-	exceeded form
-}
-
-func newLabels(names []string, n int) []label {
-	labels := make([]label, n)
-	for i, name := range policyNames(names, n) {
-		quoted := quote(name)
-		labels[i] = label{quoted, quoted + ";r=", quotaExceeded(name)}
-	}
-	return labels
-}
-
-// policies returns the present ones: limits may change at any time. Where there is
-// only one the decision tells it. Several have to be asked for at every request.
-func (a *asked) policies(binding tokenbucket.Limit) *policies {
-	last := a.last.Load()
-	if last != nil && len(last.limits) == 1 && last.limits[0] == binding {
-		return last
-	}
-	limits := limitsOf(a.Limiter)
-	if len(limits) == 0 {
-		limits = []tokenbucket.Limit{binding}
-	}
-	if !slices.Contains(limits, binding) { // they changed since the decision, or are not all told
-		if last != nil && slices.Contains(last.limits, binding) {
-			return last
-		}
-		return a.newPolicies([]tokenbucket.Limit{binding})
-	}
-	if last == nil || !slices.Equal(last.limits, limits) {
-		last = a.newPolicies(limits)
-		a.last.Store(last)
-	}
-	return last
-}
-
-func (a *asked) newPolicies(limits []tokenbucket.Limit) *policies {
-	labels := a.labels
-	if len(labels) < len(limits) {
-		labels = newLabels(a.names, len(limits))
-	}
-	p := &policies{limits: slices.Clone(limits), each: make([]policy, len(limits))} // a limiter may write over its own
-	items := make([]string, len(limits))
-	for i, l := range limits {
-		capacity := strconv.FormatInt(wholeTokens(l.Capacity), 10)
-		p.each[i] = policy{labels[i], capacity}
-		p.oneToken = max(p.oneToken, refillSeconds(l, min(1, l.Capacity)))
-		items[i] = fmt.Sprintf("%s;q=%s;w=%d", labels[i].quoted, capacity, refillSeconds(l, l.Capacity))
-	}
-	p.header = strings.Join(items, ", ")
-	return p
-}
-
-// binding returns the policy of a limit, looking from start on first.
-func (p *policies) binding(limit tokenbucket.Limit, start int) *policy {
-	if start = min(start, len(p.limits)); start > 0 {
-		if i := slices.Index(p.limits[start:], limit); i >= 0 {
-			return &p.each[start+i]
-		}
-	}
-	return &p.each[slices.Index(p.limits, limit)]
-}
-
-// policyNames returns n names: the given ones, then the last of them with "-2", "-3"
-// and so on, but for those that are given.
-func policyNames(given []string, n int) []string {
-	names := slices.Clone(given[:min(n, len(given))])
-	for number := 2; len(names) < n; number++ {
-		if name := fmt.Sprintf("%s-%d", given[len(given)-1], number); !slices.Contains(given, name) {
-			names = append(names, name)
-		}
-	}
-	return names
-}
-
-// quote returns printable ASCII as a String of a structured field (RFC 9651,
-// section 3.3.3).
-func quote(s string) string {
-	quoted := []byte{'"'}
-	for _, c := range []byte(s) {
-		if c == '"' || c == '\\' {
-			quoted = append(quoted, '\\')
-		}
-		quoted = append(quoted, c)
-	}
-	return string(append(quoted, '"'))
-}
-
-func isPrintable(s string) bool {
-	return s != "" && !slices.ContainsFunc([]byte(s), func(c byte) bool { return c < ' ' || c > '~' })
 }

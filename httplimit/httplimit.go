@@ -7,35 +7,70 @@
 // [New] makes middleware of the shape func(http.Handler) http.Handler, for any
 // router. It asks a [Limiter]: [PerKey] has a bucket for every client, [Shared] one
 // for all, [Both] takes from two. It does not wrap the http.ResponseWriter, so
-// whatever an http.ResponseController can do works behind it. It sets
+// everything that an http.ResponseController can do works behind it. It sets
 //
 //	field                  when          value
 //	X-RateLimit-Limit      always    [1] the capacity, in whole tokens
 //	X-RateLimit-Remaining  always    [1] the largest whole cost that would be admitted now
 //	X-RateLimit-Reset      always    [1] seconds until the bucket is full, rounded up
 //	RateLimit-Policy       always    [2] "default";q=10;w=20 for every limit: the capacity, and the seconds to fill it
-//	RateLimit              always    [2] "default";r=9;t=18 for the one that binds: r may be used in the next t seconds
+//	RateLimit              always    [2] "default";r=9;t=18 for the limit that binds: r may be used in the next t seconds
 //	Retry-After            refused   [3] seconds until this request would be admitted, rounded up, at least 1
 //	Cache-Control          refused   [4] no-store
 //
-//	[1] no standard; so at GitHub and elsewhere. WithUnixReset tells the reset as GitHub does
+//	[1] not standardised; used by GitHub and others. WithUnixReset sets the reset as GitHub does
 //	[2] draft-ietf-httpapi-ratelimit-headers, revisions 10 and 11, by RFC 9651
 //	[3] RFC 9110, section 10.2.3
 //	[4] RFC 9111, section 5.2.2.5
 //
 // and refuses with 429 (RFC 6585, section 4) and an application/problem+json body
-// (RFC 9457) of the type quota-exceeded, which [2] registers. What a handler sets
-// itself takes the place of ours, and a Retry-After is never set for it.
+// (RFC 9457) of the type quota-exceeded, which [2] registers. A field that a handler
+// sets itself replaces the one set here, and a Retry-After is never set for a handler.
 //
 // Clients should not use more than r before t is over, nor come back before. So on
-// admission t is how long it takes to refill r, and with r = 0 to refill one token;
-// on a refusal it is the Retry-After. Whole seconds make that cautious where the rate
-// is high: of a bucket that is refilled within a tenth of a second it says t=1.
+// admission t is the time to refill r tokens or, if r is 0, to refill one; on a refusal it
+// is the Retry-After. Whole seconds make that cautious where the rate is high: a bucket
+// that is refilled within a tenth of a second has t=1.
 //
 // A request that can never be admitted is refused without Retry-After and without t.
-// With several limits the X-RateLimit fields are those of the limit that binds, as
-// tokenbucket.Decision has it. Integers saturate at 999999999999999. A decision
+// With several limits the X-RateLimit fields are those of the limit that binds, the one
+// that tokenbucket.Decision describes. Integers are at most 999999999999999. A decision
 // without a valid limit sets no field but Retry-After.
+//
+// # Two keys
+//
+// For two keys at once, such as a user and a tenant, nest two middlewares. Put the
+// narrow one outside, so that it is asked first, and the one that most requests share
+// inside: a request that its own limit refuses then takes nothing from the others.
+// Give each a policy name with WithPolicyNames. RateLimit and RateLimit-Policy list the
+// items of both, outermost first. The X-RateLimit fields are those with less
+// remaining.
+//
+// If the inner limit refuses, the tokens that the outer one has taken stay taken. From
+// the moment they are taken, other requests with the outer key find them gone. To give
+// them back, use WithAdmission outside and an observer inside:
+//
+//	httplimit.WithObserver(func(e httplimit.Event) {
+//		if outer := httplimit.AdmissionFromContext(e.Request.Context()); e.Refused {
+//			_ = outer.Refund(e.Request.Context(), outer.Cost)
+//		}
+//	})
+//
+// With one key for both limits use Both, which gives back itself.
+//
+// # Browsers
+//
+// Put the layer that answers CORS preflights and sets Access-Control-Allow-Origin outside
+// the limiter: then preflights cost nothing, and pages of other origins can read
+// refusals too. WithExposedFields lets them read the fields. If that layer must stand
+// inside, the price {"OPTIONS /": 0} makes preflights free; other prices then need a
+// method in their patterns, or the ServeMux finds that they overlap.
+//
+// # Other routers
+//
+// Prices by pattern are those of an http.ServeMux. A router that is laxer serves the
+// same handler under more spellings; see [WithCosts] for what to do. The programs in
+// examples/integrations show gin, echo, chi, fiber and connect.
 //
 // # Client
 //
@@ -46,12 +81,13 @@ package httplimit
 import (
 	"errors"
 	"net/http"
+	"time"
 )
 
 // New returns middleware that asks a limiter about every request before the next
-// handler is called. It returns an error for what could only go wrong later: an
-// ErrInvalidOption, of package tokenbucket, for options and patterns, and the errors
-// of Costs.Validate for prices.
+// handler is called. It returns an error for options that cannot work:
+// tokenbucket.ErrInvalidOption for options and patterns, and the errors of
+// tokenbucket.Costs.Validate for prices.
 //
 // The middleware may wrap any number of handlers and be used by any number of
 // goroutines.
@@ -74,60 +110,94 @@ type middleware struct {
 
 func (m *middleware) wrap(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if m.admit(w, r) {
+		switch admission, ok := m.admit(w, r); {
+		case !ok:
+		case admission != nil:
+			serveAdmitted(next, w, r, admission)
+		default:
 			next.ServeHTTP(w, r)
 		}
 	})
 }
 
-// verdict is what is decided about a request, and how it is told.
+// verdict is what is decided about a request, and how the answer presents it.
 type verdict struct {
 	request  *http.Request
-	key      string
-	cost     float64 // tokens
+	ask      ask
 	outcome          // zero if nobody could decide
-	decided  bool
+	by       Limiter // which decided; nil if nobody could
+	fallback bool    // by is not the first
 	refused  bool
 	err      error     // of those who could not decide
-	policies *policies // nil unless the decision tells its limit
+	policies *policies // nil unless the decision has its limit
 	policy   *policy   // the one of them that binds
 }
 
-// admit reports whether a request may go on; if not, it is answered.
-func (m *middleware) admit(w http.ResponseWriter, r *http.Request) bool {
-	v := verdict{request: r, key: m.key(r), cost: m.cost(r)}
+// admit reports whether a request may go on; if not, it is answered. The Admission is
+// nil without WithAdmission.
+func (m *middleware) admit(w http.ResponseWriter, r *http.Request) (admission *Admission, ok bool) {
+	v := verdict{request: r}
+	v.ask.key = m.key(r)
+	if m.each {
+		v.ask.each, v.ask.costs = true, m.costEach(r)
+	} else {
+		v.ask.cost = m.cost(r)
+	}
 	m.decide(&v)
 	if m.observe != nil {
-		m.observe(Event{Request: r, Key: v.key, Cost: v.cost, Decision: v.decision, Refused: v.refused, Err: v.err})
+		m.observe(v.event())
 	}
-	told := v.isTold && (m.xRateLimit || m.rateLimit)
-	f := newFields(w.Header(), told, v.refused)
-	if told {
-		m.setLimits(&f, &v)
+	ok = !v.refused || m.reportOnly
+	m.answer(w, &v, ok)
+	if ok && m.admission {
+		admission = v.admission()
+	}
+	return admission, ok
+}
+
+// answer sets the fields, and answers a request that does not go on.
+func (m *middleware) answer(w http.ResponseWriter, v *verdict, goesOn bool) {
+	shown := v.isKnown && (m.xRateLimit || m.rateLimit)
+	f := newFields(w.Header(), shown, v.refused)
+	if shown {
+		m.setLimits(&f, v)
+	}
+	waits := false
+	if !goesOn {
+		waits = f.setRetryAfter(m.wait(v))
+	}
+	if m.exposes {
+		f.expose(m.exposedNames(shown, waits))
 	}
 	switch {
-	case !v.refused || m.reportOnly:
-		return true
-	case v.decided:
-		m.answerRefused(w, &f, &v)
+	case goesOn:
+	case v.by != nil:
+		m.answerRefused(w, &f, v)
 	default:
-		m.answerUndecided(w, &f)
+		m.answerUndecided(w, &f, v)
 	}
-	return false
+}
+
+// wait returns how long a refused client is to wait.
+func (m *middleware) wait(v *verdict) time.Duration {
+	if v.by == nil {
+		return m.closedFor
+	}
+	return v.decision.Wait
 }
 
 func (m *middleware) decide(v *verdict) {
-	for _, a := range m.asked {
+	for i, a := range m.asked {
 		var err error
-		if v.outcome, err = takeFrom(v.request.Context(), a.Limiter, v.key, v.cost); err == nil {
-			v.decided, v.refused = true, !v.decision.OK
-			if v.isTold {
+		if v.outcome, err = takeFrom(v.request.Context(), a.Limiter, v.ask); err == nil {
+			v.by, v.fallback, v.refused = a.Limiter, i > 0, !v.decision.OK
+			if v.isKnown {
 				v.policies = a.policies(v.decision.Limit)
-				v.policy = v.policies.binding(v.decision.Limit, v.start)
+				v.policy = v.policies.binding(v.decision, v.start)
 			}
 			return
 		}
 		v.err = errors.Join(v.err, err)
 	}
-	v.outcome, v.refused = outcome{}, m.closed
+	v.outcome, v.refused = outcome{limiter: -1, cost: v.ask.costOf(0)}, m.closed
 }

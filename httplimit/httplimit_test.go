@@ -440,9 +440,9 @@ func TestObserverSeesEverything(t *testing.T) {
 	g.get("/export", remember, from("192.0.2.7:2"))
 	g.get("/users/1", remember, from("192.0.2.7:3"))
 	require.Equal(t, []httplimit.Event{
-		{Request: requests[0], Key: "192.0.2.7", Cost: 5, Decision: tokenbucket.Decision{OK: true, Tokens: 5, Limit: tenHalf[0]}},
-		{Request: requests[1], Key: "192.0.2.7", Cost: 5, Decision: tokenbucket.Decision{OK: true, Limit: tenHalf[0]}},
-		{Request: requests[2], Key: "192.0.2.7", Cost: 2, Decision: tokenbucket.Decision{Wait: 4 * sec, Limit: tenHalf[0]}, Refused: true},
+		{Request: requests[0], Key: "192.0.2.7", Cost: 5, Policy: "default", Decision: tokenbucket.Decision{OK: true, Tokens: 5, Limit: tenHalf[0]}},
+		{Request: requests[1], Key: "192.0.2.7", Cost: 5, Policy: "default", Decision: tokenbucket.Decision{OK: true, Limit: tenHalf[0]}},
+		{Request: requests[2], Key: "192.0.2.7", Cost: 2, Policy: "default", Decision: tokenbucket.Decision{Wait: 4 * sec, Limit: tenHalf[0]}, Refused: true},
 	}, g.events)
 }
 

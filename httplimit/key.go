@@ -3,131 +3,76 @@ package httplimit
 import (
 	"crypto/sha256"
 	"encoding/hex"
-	"net"
 	"net/http"
-	"net/netip"
 	"strings"
 )
 
-// addresses tells clients apart by their addresses.
-type addresses struct {
-	trusted  []netip.Prefix // proxies
-	ipv6Bits int
+// WithKey sets the function that returns the key of a request: requests with the same
+// key share what a Limiter has for it. The function is called by any number of
+// goroutines. It overrides WithKeyHeader and WithAPIKey.
+//
+// A request for which it returns "" counts by its address, as the options about
+// addresses say, under a key that begins with "!address:". No key that the function
+// returns can be the same: one that begins with "!" gets another "!" in front. By default,
+// and for nil, the key is the peer's address: an IPv4 address whole, an IPv6 address by
+// its first 64 bits, without port and zone.
+func WithKey(key func(*http.Request) string) Option {
+	return serverOption(func(c *config) { c.keyFunc = key })
 }
 
-func (a *addresses) key(r *http.Request) string {
-	if len(a.trusted) == 0 {
-		if host, ok := ipv4Host(r.RemoteAddr); ok {
-			return host
+// WithKeyHeader takes the value of a header field as the key, for example a tenant's
+// name: of the fields named here and by WithAPIKey, in order, the first that a request
+// has and that is not empty. A request without any counts by its address. Host is the
+// name of the server that the client asked for.
+//
+// A value of more than 64 bytes counts by its SHA-256, so that no key is longer.
+// Clients that may send any value have any number of full buckets: let a layer that
+// checks the value come before this one, or bound the number of keys. A name that is not
+// one of a header field is an ErrInvalidOption. By default, no field counts.
+func WithKeyHeader(names ...string) Option {
+	return withKeyHeaders(names, false)
+}
+
+// WithAPIKey is WithKeyHeader for secrets: the key is made of the SHA-256 of the
+// value, so that the secret is neither in logs nor in a store. Of Authorization
+// only what follows the scheme counts. It is of no use for schemes that sign every
+// request anew. By default, no field counts.
+func WithAPIKey(names ...string) Option {
+	return withKeyHeaders(names, true)
+}
+
+func withKeyHeaders(names []string, secret bool) Option {
+	return serverOption(func(c *config) {
+		for _, name := range names {
+			c.keyHeaders = append(c.keyHeaders, keyHeader{http.CanonicalHeaderKey(name), secret})
+		}
+	})
+}
+
+// key returns the key of a request.
+func (c *config) key(r *http.Request) string {
+	if c.keyFunc != nil {
+		return c.functionOrAddress(r)
+	}
+	for _, h := range c.keyHeaders {
+		if key := h.key(r); key != "" {
+			return key
 		}
 	}
-	peer, ok := parseAddr(r.RemoteAddr)
-	if !ok {
-		return unparsed(r.RemoteAddr)
-	}
-	return a.keyOf(a.client(peer, r.Header["X-Forwarded-For"]))
+	return c.addresses.key(r)
 }
 
-// ipv4Host returns the host of "host:port" if both are digits and dots. An IPv4
-// address has one spelling, and what is none counts as it is: so most keys can be cut
-// out of what is there, and need not be parsed.
-func ipv4Host(hostPort string) (string, bool) {
-	colon := strings.LastIndexByte(hostPort, ':')
-	if colon < 0 {
-		return "", false
+// functionOrAddress keeps the keys of the function apart from addresses: only these
+// begin with one "!".
+func (c *config) functionOrAddress(r *http.Request) string {
+	switch key := c.keyFunc(r); {
+	case key == "":
+		return "!address:" + c.addresses.key(r)
+	case key[0] == '!':
+		return "!" + key
+	default:
+		return key
 	}
-	for i, c := range []byte(hostPort) {
-		if i != colon && c != '.' && (c < '0' || c > '9') {
-			return "", false
-		}
-	}
-	return hostPort[:colon], true
-}
-
-// unparsed returns the key of a peer that is not an address, such as one on a Unix
-// socket. A port does not count: it would make a key of every connection.
-func unparsed(remoteAddr string) string {
-	if host, _, err := net.SplitHostPort(remoteAddr); err == nil {
-		return host
-	}
-	return remoteAddr
-}
-
-// keyOf returns an IPv4 address whole and the prefix of an IPv6 address.
-func (a *addresses) keyOf(client netip.Addr) string {
-	var buf [48]byte
-	if client.Is4() {
-		return string(client.AppendTo(buf[:0]))
-	}
-	prefix, _ := client.Prefix(a.ipv6Bits) // checked at start-up
-	return string(prefix.AppendTo(buf[:0]))
-}
-
-// client walks the X-Forwarded-For lines from the right, where the nearest proxy
-// has written, past trusted addresses to the first that is not: what stands left
-// of it anybody may have made up. A malformed element ends the walk.
-func (a *addresses) client(peer netip.Addr, lines []string) netip.Addr {
-	client := peer
-	for i := len(lines) - 1; i >= 0; i-- {
-		for line, more := lines[i], true; more; {
-			if !a.isTrusted(client) {
-				return client
-			}
-			var element string
-			line, element, more = cutLast(line)
-			addr, ok := parseAddr(strings.Trim(element, " \t"))
-			if !ok {
-				return client
-			}
-			client = addr
-		}
-	}
-	return client
-}
-
-// cutLast cuts the last element off a list.
-func cutLast(list string) (rest, last string, more bool) {
-	comma := strings.LastIndexByte(list, ',')
-	if comma < 0 {
-		return "", list, false
-	}
-	return list[:comma], list[comma+1:], true
-}
-
-func (a *addresses) isTrusted(addr netip.Addr) bool {
-	for _, prefix := range a.trusted {
-		if prefix.Contains(addr) {
-			return true
-		}
-	}
-	return false
-}
-
-// parseAddr reads an address with or without a port, an IPv6 address with or
-// without brackets. IPv4-mapped addresses are folded into IPv4, and zones dropped.
-func parseAddr(s string) (netip.Addr, bool) {
-	if addrPort, err := netip.ParseAddrPort(s); err == nil {
-		return fold(addrPort.Addr()), true
-	}
-	inner, bracketed := strings.CutPrefix(s, "[")
-	if bracketed {
-		var closed bool
-		if inner, closed = strings.CutSuffix(inner, "]"); !closed {
-			return netip.Addr{}, false
-		}
-	}
-	addr, err := netip.ParseAddr(inner)
-	return fold(addr), err == nil && !(bracketed && addr.Is4())
-}
-
-func fold(addr netip.Addr) netip.Addr { return addr.Unmap().WithZone("") }
-
-// foldPrefix folds a prefix as fold does the addresses in it.
-func foldPrefix(p netip.Prefix) netip.Prefix {
-	if p.Addr().Is4In6() && p.Bits() >= 96 {
-		return netip.PrefixFrom(p.Addr().Unmap(), p.Bits()-96)
-	}
-	return p
 }
 
 // maxKeyLen bounds what a key of a header field makes the buckets remember, in bytes.

@@ -148,13 +148,35 @@ func TestAPIKeysAreNotTold(t *testing.T) {
 func TestNoKeyIsNotFree(t *testing.T) {
 	limit := []tokenbucket.Limit{{Capacity: 2, RefillPerSec: 1}}
 	for name, g := range map[string]*gateway{
-		"a function's": newGateway(t, limit, httplimit.WithKey(func(*http.Request) string { return "" })),
+		"a function's": newGateway(t, limit, httplimit.WithKey(func(*http.Request) string { return "" })), // and a peer without an address
 		"a peer's":     newGateway(t, limit, httplimit.WithKey(nil)),
 	} {
 		for _, status := range []int{200, 200, 429} {
 			require.Equal(t, status, g.get("/", from("")).StatusCode, name)
 		}
 	}
+}
+
+func TestWithoutAKeyTheAddressCounts(t *testing.T) { // coder#20857
+	user := func(r *http.Request) string { return r.Header.Get("X-User") }
+	g := newGateway(t, []tokenbucket.Limit{{Capacity: 1, RefillPerSec: 1}}, httplimit.WithKey(user), httplimit.WithKeyHeader("X-Tenant"), httplimit.WithIPv6Prefix(48))
+	one, two, six := from("1.1.1.1:1"), from("2.2.2.2:1"), from("[2001:db8:1:2::3]:1")
+	for _, peer := range []func(*http.Request){one, two, six} {
+		require.Equal(t, 200, g.get("/", peer, header("X-Tenant", "blue")).StatusCode)
+		require.Equal(t, 429, g.get("/", peer).StatusCode)
+		address := g.lastEvent().Key
+		// A user of that name has another bucket, even one who knows how keys are made.
+		for _, name := range []string{address, address[1:], "!" + address, strings.TrimPrefix(address, "!address:")} {
+			require.Equal(t, 200, g.get("/", peer, header("X-User", name)).StatusCode, name)
+			require.NotEqual(t, address, g.lastEvent().Key)
+		}
+	}
+	require.Equal(t, "!address:2001:db8:1::/48", g.events[len(g.events)-5].Key)
+	g.get("/", header("X-User", "alice"))
+	require.Equal(t, "alice", g.lastEvent().Key)
+
+	behind := asker(t, httplimit.WithKey(user), httplimit.WithTrustedHops(1))
+	require.Equal(t, "!address:203.0.113.7", behind(header("X-Forwarded-For", "203.0.113.7")))
 }
 
 func TestKeyFunctionOverrides(t *testing.T) {

@@ -3,51 +3,65 @@ package httplimit
 import (
 	"fmt"
 	"net/http"
-	"net/netip"
 	"slices"
 	"time"
 
 	"github.com/aa014e13/tokenbucket"
 )
 
-// Option configures New.
-type Option func(*config)
+// Option configures New. Options about addresses also configure AddressKey.
+type Option interface{ apply(c *config) }
+
+type serverOption func(c *config)
+
+func (o serverOption) apply(c *config) { o(c) }
+
+type addressOption func(a *addresses)
+
+func (o addressOption) apply(c *config) { o(&c.addresses) }
 
 type config struct {
 	addresses  addresses
 	keyHeaders []keyHeader
-	key        func(*http.Request) string // nil: by the headers, else the address
+	keyFunc    func(*http.Request) string // nil: by the headers, else by the address
 	costs      tokenbucket.Costs          // if there are any, cost is made of them
 	cost       func(*http.Request) float64
+	each       bool // costEach replaces cost
+	costEach   func(*http.Request) []float64
 	names      []string // of the policies
+
 	xRateLimit bool
 	rateLimit  bool
-	unixNow    func() time.Time // nil: resets are told in seconds from now
-	refuse     func(http.ResponseWriter, *http.Request, tokenbucket.Decision)
-	closed     bool          // when the limiter fails
-	closedFor  time.Duration // the Retry-After then
-	limiters   []Limiter     // New's, and the fallback
-	reportOnly bool
-	observe    func(Event)
+	exposes    bool             // the fields, to pages of other origins
+	unixNow    func() time.Time // nil: resets are in seconds from now
+
+	limiters    []Limiter // New's, and the fallback
+	refuse      func(http.ResponseWriter, *http.Request, tokenbucket.Decision)
+	closed      bool          // when the limiter fails
+	closedFor   time.Duration // the Retry-After then
+	unavailable func(http.ResponseWriter, *http.Request, error)
+	reportOnly  bool
+	observe     func(Event)
+	admission   bool
 }
 
 func newConfig(limiter Limiter, opts []Option) (*config, error) {
 	c := &config{
-		addresses:  addresses{ipv6Bits: 64},
+		addresses:  newAddresses(),
 		cost:       costOne,
 		names:      []string{"default"},
 		xRateLimit: true,
 		rateLimit:  true,
 		limiters:   []Limiter{limiter},
 	}
-	for _, opt := range opts {
-		opt(c)
+	for i, opt := range opts {
+		if opt == nil {
+			return nil, invalid("option %d is nil: leave it out", i)
+		}
+		opt.apply(c)
 	}
 	if err := c.validate(); err != nil {
 		return nil, err
-	}
-	if c.key == nil {
-		c.key = c.headerOrAddress
 	}
 	return c, c.settleCosts()
 }
@@ -62,24 +76,27 @@ func (c *config) validate() error {
 	switch {
 	case slices.Contains(c.limiters, nil):
 		return invalid("no limiter: pass Shared, PerKey or Both of what is not nil, or your own, to New and WithFallback")
+	case c.each && c.costEach == nil:
+		return invalid("WithCostEach(nil): pass a function, or leave it out for a cost of 1")
 	case c.cost == nil:
 		return invalid("WithCost(nil): pass a function, or leave it out for a cost of 1")
 	case c.closed && (c.closedFor <= 0 || c.closedFor == tokenbucket.Never):
 		return invalid("WithFailClosed(%v): choose a time above 0 to retry after", c.closedFor)
-	case c.addresses.ipv6Bits < 1 || c.addresses.ipv6Bits > 128:
-		return invalid("WithIPv6Prefix(%d): choose from 1 to 128 bits", c.addresses.ipv6Bits)
-	}
-	for i, p := range c.addresses.trusted {
-		if !p.IsValid() {
-			return invalid("WithTrustedProxies: prefix %d is not valid: pass what netip.ParsePrefix returned without an error", i)
-		}
+	case c.unavailable != nil && !c.closed:
+		return invalid("WithUnavailable without WithFailClosed: add WithFailClosed, or requests that nobody can decide about are admitted")
 	}
 	for _, h := range c.keyHeaders {
 		if !isToken(h.name) {
 			return invalid("a key header named %q: name a header field, by letters, digits and -", h.name)
 		}
 	}
-	return c.validateNames()
+	if err := c.addresses.validate(); err != nil {
+		return err
+	}
+	if err := c.validateNames(); err != nil {
+		return err
+	}
+	return c.validateLimiters()
 }
 
 func (c *config) validateNames() error {
@@ -97,7 +114,23 @@ func (c *config) validateNames() error {
 	return nil
 }
 
-// settleCosts makes prices a function.
+// validateLimiters checks that the limiters have the methods that the options need.
+func (c *config) validateLimiters() error {
+	for _, l := range c.limiters {
+		if c.each && !canTakeEach(l) {
+			return invalid("WithCostEach with a limiter %T: use one that has TakeEach, or one whose two have TakeEach and RefundEach for Both", l)
+		}
+		if c.admission && !canSettle(l, false) {
+			return invalid("WithAdmission with a limiter %T: use one that has Refund and Charge", l)
+		}
+		if c.admission && c.each && !canSettle(l, true) {
+			return invalid("WithAdmission and WithCostEach with a limiter %T: use one that has RefundEach and ChargeEach", l)
+		}
+	}
+	return nil
+}
+
+// settleCosts makes a function of a price list.
 func (c *config) settleCosts() error {
 	if len(c.costs) == 0 {
 		return nil
@@ -114,159 +147,79 @@ func (c *config) settleCosts() error {
 	return nil
 }
 
-func (c *config) headerOrAddress(r *http.Request) string {
-	for _, h := range c.keyHeaders {
-		if key := h.key(r); key != "" {
-			return key
-		}
-	}
-	return c.addresses.key(r)
-}
-
-// WithKey sets the function that tells clients apart: it returns the key of a
-// request. Those for which it returns "" share one bucket; none goes free. It is
-// called by any number of goroutines, and overrides the options about headers and
-// addresses. By default, and for nil, the key is the peer's address: an IPv4
-// address whole, an IPv6 address by its first 64 bits, without port and zone.
-func WithKey(key func(*http.Request) string) Option {
-	return func(c *config) { c.key = key }
-}
-
-// WithKeyHeader takes the value of a header field as the key, a tenant's name, say:
-// of those named here and by WithAPIKey, in order, the first that a request has
-// and that is not empty. A request without any counts by its address.
-//
-// A value of more than 64 bytes counts by its SHA-256, so that no key is longer.
-// Whoever may send any value may have any number of full buckets: let who checks
-// the value come before this, or bound the keys. By default, no field counts.
-func WithKeyHeader(names ...string) Option {
-	return withKeyHeaders(names, false)
-}
-
-// WithAPIKey is WithKeyHeader for secrets: the key is made of the SHA-256 of the
-// value, so that the secret is neither in logs nor in a store. Of Authorization
-// only what follows the scheme counts; schemes that sign every request anew are of
-// no use here. By default, no field counts.
-func WithAPIKey(names ...string) Option {
-	return withKeyHeaders(names, true)
-}
-
-func withKeyHeaders(names []string, secret bool) Option {
-	return func(c *config) {
-		for _, name := range names {
-			c.keyHeaders = append(c.keyHeaders, keyHeader{http.CanonicalHeaderKey(name), secret})
-		}
-	}
-}
-
-// WithTrustedProxies adds proxies whose X-Forwarded-For is believed. All lines of the
-// field are one list, which is walked from the right past trusted addresses: the
-// first one that is not trusted is the client, and the last one there is if the
-// list ends before, or something that is not an address. Elements may have a port,
-// and brackets. By default, nobody is trusted, and the field counts for nothing.
-//
-// A peer on a Unix socket has no address that could be trusted.
-func WithTrustedProxies(prefixes ...netip.Prefix) Option {
-	return func(c *config) {
-		for _, p := range prefixes {
-			c.addresses.trusted = append(c.addresses.trusted, foldPrefix(p))
-		}
-	}
-}
-
-// WithIPv6Prefix sets how many leading bits of an IPv6 address make a key, from 1 to
-// 128. By default, it is 64: few customers get less, so with more of them one of
-// them has many buckets.
-func WithIPv6Prefix(bits int) Option {
-	return func(c *config) { c.addresses.ipv6Bits = bits }
-}
-
 // WithCosts sets what requests cost, in tokens, by http.ServeMux pattern: "GET
 // /export", "/users/{id}". The most specific pattern decides, as for a ServeMux;
-// what matches none costs 1. New returns an error for a pattern that a ServeMux
-// would not take and for a price that is negative, NaN or above a capacity. It
-// overrides WithCost before it. By default, every request costs 1.
+// a request that matches none costs 1, unless the pattern "/" sets another default.
+//
+// New returns ErrInvalidOption for a pattern that a ServeMux does not take and for one
+// that no request would match, such as "/files/:id" or "/files/*path" in another router's
+// syntax, ErrInvalidCost for a price that is negative or NaN, and ErrCostExceedsCapacity
+// for one above a capacity.
+//
+// Many routers serve more spellings of a path than a ServeMux matches: in upper case,
+// with a trailing or a double slash, or after StripPrefix. Behind such a router a request
+// can reach a priced handler under a spelling that has no price here, and costs 1. The
+// safe ways are a price for "/" that is high enough for every path, with the cheap paths
+// listed by name, or WithCost with the pattern that the router itself has matched.
+//
+// It overrides WithCost and WithCostEach before it. By default, every request costs 1.
 func WithCosts(costs tokenbucket.Costs) Option {
-	return func(c *config) { c.cost, c.costs = costOne, costs }
+	return serverOption(func(c *config) { c.cost, c.costs, c.each = costOne, costs, false })
 }
 
 // WithCost sets what a request costs, in tokens, by a function, which is called by
-// any number of goroutines. A request whose cost is negative, NaN or above a
-// capacity is refused for good, one that costs 0 is free. It overrides WithCosts
-// before it. By default, every request costs 1.
+// any number of goroutines. A request whose cost is negative, NaN or above a capacity
+// is refused without Retry-After. One that costs 0 is admitted. It overrides WithCosts and
+// WithCostEach before it; nil is an ErrInvalidOption. By default, every request costs 1.
 func WithCost(cost func(*http.Request) float64) Option {
-	return func(c *config) { c.cost, c.costs = cost, nil }
+	return serverOption(func(c *config) { c.cost, c.costs, c.each = cost, nil, false })
 }
 
-// WithPolicyNames names the limits in RateLimit and RateLimit-Policy, in the order of
-// the limiter's Limits, in printable ASCII. Limits beyond the last name are called
-// by it with "-2", "-3" and so on, leaving out what is named. By default, they are "default", "default-2", ...
-func WithPolicyNames(names ...string) Option {
-	return func(c *config) { c.names = slices.Clone(names) }
-}
-
-// WithoutXRateLimit leaves the X-RateLimit fields out. By default, they are set.
-func WithoutXRateLimit() Option {
-	return func(c *config) { c.xRateLimit = false }
-}
-
-// WithoutRateLimit leaves RateLimit and RateLimit-Policy out. By default, they are set.
-func WithoutRateLimit() Option {
-	return func(c *config) { c.rateLimit = false }
-}
-
-// WithUnixReset makes X-RateLimit-Reset a Unix time in seconds, as GitHub has it,
-// by the given clock; nil is the system's. By default, it is in seconds from now.
-func WithUnixReset(clock tokenbucket.Clock) Option {
-	return func(c *config) {
-		c.unixNow = time.Now
-		if clock != nil {
-			c.unixNow = clock.Now
-		}
-	}
+// WithCostEach sets what a request costs by a function that returns one cost for each
+// limit, in tokens, in the order of the limiter's Limits: for example 1 request and 400
+// tokens of a language model. All are taken or none is. The function is called by any
+// number of goroutines; the slice must not change afterwards. A request with another
+// number of costs than limits, or with a cost that is negative, NaN or above its limit's
+// capacity, is refused without Retry-After. A cost of 0 asks nothing of its limit.
+//
+// The limiter, and the fallback if there is one, need a method TakeEach, see Limiter;
+// otherwise New returns ErrInvalidOption, as it does for nil. It overrides WithCost and
+// WithCosts before it. By default, a request costs 1 of every limit.
+func WithCostEach(costs func(*http.Request) []float64) Option {
+	return serverOption(func(c *config) { c.cost, c.costs, c.each, c.costEach = costOne, nil, true, costs })
 }
 
 // WithRefusal sets what answers a refused request. All header fields are set by
 // then, the status is not. By default, and for nil, the answer is 429 (RFC 6585)
 // with a body that says why (RFC 9457) and Cache-Control: no-store.
 func WithRefusal(refuse func(http.ResponseWriter, *http.Request, tokenbucket.Decision)) Option {
-	return func(c *config) { c.refuse = refuse }
+	return serverOption(func(c *config) { c.refuse = refuse })
 }
 
-// WithFailClosed refuses requests with 503 when the limiter fails, and tells them to
-// retry after the given time, above 0, rounded up to whole seconds. By default,
-// they are admitted then.
+// WithFailClosed refuses requests with 503 when the limiter fails and no fallback
+// decides. Retry-After is the given time, rounded up to whole seconds; 0, less and
+// Never are an ErrInvalidOption. By default, such requests are admitted.
 func WithFailClosed(retryAfter time.Duration) Option {
-	return func(c *config) { c.closed, c.closedFor = true, retryAfter }
+	return serverOption(func(c *config) { c.closed, c.closedFor = true, retryAfter })
 }
 
-// WithFallback asks a second limiter when the first fails: one on this machine
-// for a store that is down, say. If it fails as well, requests are admitted, or
+// WithUnavailable sets what answers a request that WithFailClosed refuses, given the
+// errors of the limiters. Retry-After is set by then, the status is not. Without
+// WithFailClosed it is an ErrInvalidOption. By default, and for nil, the answer is 503 with
+// a body that says why (RFC 9457) and Cache-Control: no-store.
+func WithUnavailable(answer func(http.ResponseWriter, *http.Request, error)) Option {
+	return serverOption(func(c *config) { c.unavailable = answer })
+}
+
+// WithFallback asks a second limiter when the first fails: for example one on this
+// machine while a store is down. If it fails as well, requests are admitted, or
 // refused if WithFailClosed says so. By default, there is none.
 func WithFallback(limiter Limiter) Option {
-	return func(c *config) { c.limiters = append(c.limiters[:1:1], limiter) }
+	return serverOption(func(c *config) { c.limiters = append(c.limiters[:1:1], limiter) })
 }
 
-// WithReportOnly never refuses: what would have been refused is told to the observer,
-// and by the figures in the header, without Retry-After. By default, requests are
-// refused.
+// WithReportOnly never refuses. The observer and the header fields report what would
+// have been refused, without Retry-After. By default, requests are refused.
 func WithReportOnly() Option {
-	return func(c *config) { c.reportOnly = true }
-}
-
-// WithObserver sets who is told of every decision, before the request goes on or is
-// answered, and is called by any number of goroutines. By default, and for nil,
-// nobody is, which costs nothing.
-func WithObserver(observe func(Event)) Option {
-	return func(c *config) { c.observe = observe }
-}
-
-// Event is a decision about a request.
-type Event struct {
-	Request  *http.Request
-	Key      string
-	Cost     float64              // tokens
-	Decision tokenbucket.Decision // zero if nobody could decide
-	Refused  bool                 // with 429, or 503 if nobody could decide; or it would have been but for WithReportOnly
-	Err      error                // of the limiter that failed; of the fallback too, if that did
+	return serverOption(func(c *config) { c.reportOnly = true })
 }

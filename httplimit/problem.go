@@ -31,7 +31,7 @@ func quotaExceeded(violated ...string) form {
 }
 
 var (
-	unnamed   = quotaExceeded() // by a limit that is not told
+	unnamed   = quotaExceeded() // by a limit that is not known
 	undecided = newForm(problem{
 		Type:   "about:blank",
 		Title:  http.StatusText(http.StatusServiceUnavailable),
@@ -55,9 +55,9 @@ func newForm(p problem) form {
 // bodies are buffers for reuse: a writer does not keep what it has written (io.Writer).
 var bodies = sync.Pool{New: func() any { return new([]byte) }}
 
-// answer sends the problem with a detail, which has nothing in it that JSON escapes.
+// answer sends the problem with a detail, which must have nothing that JSON escapes.
 func (p *form) answer(w http.ResponseWriter, f *fields, detail []byte) {
-	delete(f.header, contentLength) // of an outer layer: not this body's
+	delete(f.header, contentLength) // set by an outer layer for another body
 	f.set(contentType, "application/problem+json")
 	f.set(cacheControl, "no-store")
 	w.WriteHeader(p.status)
@@ -70,18 +70,20 @@ func (p *form) answer(w http.ResponseWriter, f *fields, detail []byte) {
 	}
 }
 
-func (m *middleware) answerUndecided(w http.ResponseWriter, f *fields) {
-	f.setRetryAfter(m.closedFor)
+func (m *middleware) answerUndecided(w http.ResponseWriter, f *fields, v *verdict) {
+	if m.unavailable != nil {
+		m.unavailable(w, v.request, v.err)
+		return
+	}
 	seconds, _ := tokenbucket.RetryAfter(m.closedFor)
 	undecided.answer(w, f, fmt.Appendf(nil, "The rate limiter does not answer: retry in %d s.", seconds))
 }
 
 func (m *middleware) answerRefused(w http.ResponseWriter, f *fields, v *verdict) {
-	f.setRetryAfter(v.decision.Wait)
 	switch {
 	case m.refuse != nil:
 		m.refuse(w, v.request, v.decision)
-	case v.isTold:
+	case v.isKnown:
 		v.policy.exceeded.answer(w, f, appendDetail(make([]byte, 0, 128), v))
 	default:
 		unnamed.answer(w, f, appendDetail(make([]byte, 0, 128), v))
@@ -89,13 +91,16 @@ func (m *middleware) answerRefused(w http.ResponseWriter, f *fields, v *verdict)
 }
 
 func appendDetail(b []byte, v *verdict) []byte {
+	if v.ask.each && v.decision.LimitIndex < 0 {
+		return append(b, "The number of costs is not the number of limits, or a cost is invalid: this can never be met."...)
+	}
 	b = append(b, "Tokens needed: "...)
 	b = strconv.AppendFloat(b, v.cost, 'g', -1, 64)
 	seconds, ok := v.decision.RetryAfter()
 	if !ok {
 		return append(b, ", which can never be met: ask for less."...)
 	}
-	if v.isTold {
+	if v.isKnown {
 		b = strconv.AppendInt(append(b, ", left: "...), v.remaining, 10)
 	}
 	b = strconv.AppendInt(append(b, ". Retry in "...), max(1, seconds), 10)

@@ -1,0 +1,140 @@
+package httplimit
+
+import (
+	"net"
+	"net/http"
+	"net/netip"
+	"strings"
+)
+
+// AddressKey returns the function that makes a key of a client's address, as New does by
+// default, for use inside a function for WithKey. It takes the options about addresses
+// only: WithIPv6Prefix and one of WithTrustedProxies, WithTrustedHops, WithForwarded and
+// WithTrustedHeader. Any other option is an ErrInvalidOption. The function returned may
+// be called by any number of goroutines.
+func AddressKey(opts ...Option) (func(*http.Request) string, error) {
+	a := newAddresses()
+	for i, opt := range opts {
+		set, ok := opt.(addressOption)
+		if !ok {
+			return nil, invalid("AddressKey: option %d is not about addresses: pass it to New, and only WithIPv6Prefix, "+
+				"WithTrustedProxies, WithTrustedHops, WithForwarded or WithTrustedHeader to AddressKey", i)
+		}
+		set(&a)
+	}
+	if err := a.validate(); err != nil {
+		return nil, err
+	}
+	return a.key, nil
+}
+
+// WithIPv6Prefix sets how many leading bits of an IPv6 address make a key, from 1 to
+// 128. Other values are an ErrInvalidOption. A customer who has more addresses than one
+// prefix holds has several buckets. By default, it is 64: few customers get less.
+func WithIPv6Prefix(bits int) Option {
+	return addressOption(func(a *addresses) { a.ipv6Bits = bits })
+}
+
+// addresses makes keys of the clients' addresses.
+type addresses struct {
+	ipv6Bits int
+	sources  []source // at most one, once validated; without any, the peer's address counts
+}
+
+func newAddresses() addresses { return addresses{ipv6Bits: 64} }
+
+func (a *addresses) validate() error {
+	if a.ipv6Bits < 1 || a.ipv6Bits > 128 {
+		return invalid("WithIPv6Prefix(%d): choose from 1 to 128 bits", a.ipv6Bits)
+	}
+	for i := range a.sources {
+		if err := a.sources[i].validate(); err != nil {
+			return err
+		}
+	}
+	if len(a.sources) > 1 {
+		return invalid("%s and %s: choose one option that says where the client's address is read", a.sources[0].option, a.sources[1].option)
+	}
+	return nil
+}
+
+func (a *addresses) key(r *http.Request) string {
+	if len(a.sources) == 0 {
+		if host, ok := ipv4Host(r.RemoteAddr); ok {
+			return host
+		}
+	}
+	client, ok := parseAddr(r.RemoteAddr)
+	if !ok {
+		client = netip.Addr{}
+	}
+	if len(a.sources) > 0 {
+		client = a.sources[0].client(client, r.Header)
+	}
+	if !client.IsValid() {
+		return unparsed(r.RemoteAddr)
+	}
+	return a.keyOf(client)
+}
+
+// ipv4Host returns the host of "host:port" if both are digits and dots. An IPv4 address
+// has one spelling, and anything else of digits and dots is a key as it is. So most
+// keys are a part of RemoteAddr and need no parsing.
+func ipv4Host(hostPort string) (string, bool) {
+	colon := strings.LastIndexByte(hostPort, ':')
+	if colon < 0 {
+		return "", false
+	}
+	for i, c := range []byte(hostPort) {
+		if i != colon && c != '.' && (c < '0' || c > '9') {
+			return "", false
+		}
+	}
+	return hostPort[:colon], true
+}
+
+// unparsed returns the key of a peer that is not an address, such as one on a Unix
+// socket. A port does not count: it would make a key of every connection.
+func unparsed(remoteAddr string) string {
+	if host, _, err := net.SplitHostPort(remoteAddr); err == nil {
+		return host
+	}
+	return remoteAddr
+}
+
+// keyOf returns an IPv4 address whole and the prefix of an IPv6 address.
+func (a *addresses) keyOf(client netip.Addr) string {
+	var buf [48]byte
+	if client.Is4() {
+		return string(client.AppendTo(buf[:0]))
+	}
+	prefix, _ := client.Prefix(a.ipv6Bits) // validated before
+	return string(prefix.AppendTo(buf[:0]))
+}
+
+// parseAddr reads an address with or without a port, an IPv6 address with or
+// without brackets. IPv4-mapped addresses are folded into IPv4, and zones dropped.
+func parseAddr(s string) (netip.Addr, bool) {
+	if addrPort, err := netip.ParseAddrPort(s); err == nil {
+		return fold(addrPort.Addr()), true
+	}
+	inner, bracketed := strings.CutPrefix(s, "[")
+	if bracketed {
+		var closed bool
+		if inner, closed = strings.CutSuffix(inner, "]"); !closed {
+			return netip.Addr{}, false
+		}
+	}
+	addr, err := netip.ParseAddr(inner)
+	return fold(addr), err == nil && !(bracketed && addr.Is4())
+}
+
+func fold(addr netip.Addr) netip.Addr { return addr.Unmap().WithZone("") }
+
+// foldPrefix folds a prefix as fold does the addresses in it.
+func foldPrefix(p netip.Prefix) netip.Prefix {
+	if p.Addr().Is4In6() && p.Bits() >= 96 {
+		return netip.PrefixFrom(p.Addr().Unmap(), p.Bits()-96)
+	}
+	return p
+}

@@ -1,0 +1,207 @@
+package httplimit
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/aa014e13/tokenbucket"
+)
+
+// Both takes from two limiters, for example from a client's own and from one for
+// everybody. The first is asked first, so a client that is refused there takes nothing
+// from the second. If the second refuses or fails, the first gets its tokens back; until
+// then, for as long as the second takes to answer, other requests for the same key find
+// them gone. If giving back fails, Both returns that error. Both limiters see the same
+// key; for two different keys, nest two middlewares.
+//
+// A refusal is the one of the limiter that refused: the second is not asked about what
+// the first refuses, and may make the client wait once more. An admission is the one of
+// the limiter that would make the same cost wait longer next or, if they do not differ,
+// of the one that has less left. What remains is what both would admit. LimitIndex
+// counts the limits of the limiter that decided; an Event also has its LimiterIndex.
+//
+// The Limiter returned also has Limits, TakeEach, Refund, RefundEach, Charge and
+// ChargeEach. The costs of the functions that end in Each are in the order of Limits:
+// first those of the first limiter, then those of the second. If one of the two limiters
+// does not have the method, they return errors.ErrUnsupported and change nothing.
+func Both(first Refunder, second Limiter) Limiter {
+	if first == nil || second == nil {
+		return nil // New returns an error for it
+	}
+	return both{first, second, len(limitsOf(first)), len(limitsOf(second)), countLimiters(first)}
+}
+
+type both struct {
+	first        Refunder
+	second       Limiter
+	limits       int // of the first, 0 if it does not report them
+	secondLimits int // likewise
+	limiters     int // in the first: more than 1 if it is made by Both
+}
+
+func countLimiters(l Limiter) int {
+	if b, ok := l.(both); ok {
+		return b.limiters + countLimiters(b.second)
+	}
+	return 1
+}
+
+func (b both) Take(ctx context.Context, key string, cost float64) (tokenbucket.Decision, error) {
+	o, err := b.take(ctx, ask{key: key, cost: cost})
+	return o.decision, err
+}
+
+func (b both) TakeEach(ctx context.Context, key string, costs ...float64) (tokenbucket.Decision, error) {
+	if !canTakeEach(b) {
+		return tokenbucket.Decision{LimitIndex: -1}, unsupported("TakeEach")
+	}
+	o, err := b.take(ctx, ask{key: key, each: true, costs: costs})
+	return o.decision, err
+}
+
+func (b both) Refund(ctx context.Context, key string, cost float64) error {
+	return b.settle(ctx, ask{key: key, cost: cost}, ask.refund)
+}
+
+func (b both) RefundEach(ctx context.Context, key string, costs ...float64) error {
+	return b.settle(ctx, ask{key: key, each: true, costs: costs}, ask.refund)
+}
+
+func (b both) Charge(ctx context.Context, key string, cost float64) error {
+	return b.settle(ctx, ask{key: key, cost: cost}, ask.charge)
+}
+
+func (b both) ChargeEach(ctx context.Context, key string, costs ...float64) error {
+	return b.settle(ctx, ask{key: key, each: true, costs: costs}, ask.charge)
+}
+
+// settle calls do for both limiters, or for none if one of them would refuse.
+func (b both) settle(ctx context.Context, a ask, do func(ask, context.Context, Limiter) error) error {
+	own, common, ok := b.split(a)
+	switch {
+	case !canSettle(b, a.each):
+		return unsupported("Refund or Charge")
+	case !ok || !a.isFinite():
+		return fmt.Errorf("%w: %v: pass a finite number of tokens, 0 or more, for each of the limits",
+			tokenbucket.ErrInvalidCost, a.costs)
+	}
+	return errors.Join(do(own, ctx, b.first), do(common, ctx, b.second))
+}
+
+// split returns what each of the two is asked for; ok is false if the number of costs
+// does not allow it.
+func (b both) split(a ask) (own, common ask, ok bool) {
+	own, common = a, a
+	if !a.each {
+		return own, common, true
+	}
+	if len(a.costs) < b.limits || b.secondLimits > 0 && len(a.costs) != b.limits+b.secondLimits {
+		return own, common, false
+	}
+	own.costs, common.costs = a.costs[:b.limits:b.limits], a.costs[b.limits:]
+	return own, common, true
+}
+
+// outcome is a decision and what it does not say itself if two limiters decide.
+type outcome struct {
+	decision  tokenbucket.Decision
+	isKnown   bool    // the decision's limit: other people's limiters may leave it out
+	start     int     // index of the first limit of the limiter that decided, among the limits of all
+	limiter   int     // index of the limiter that decided
+	cost      float64 // for the limit that the decision describes, in tokens
+	remaining int64   // the largest whole cost that would be admitted now, by both
+}
+
+func (b both) take(ctx context.Context, a ask) (outcome, error) {
+	ownAsk, commonAsk, ok := b.split(a)
+	if !ok {
+		return outcome{decision: tokenbucket.Decision{Wait: tokenbucket.Never, LimitIndex: -1}}, nil
+	}
+	own, err := takeFrom(ctx, b.first, ownAsk)
+	if err != nil || !own.decision.OK {
+		return own, err
+	}
+	common, err := takeFrom(ctx, b.second, commonAsk)
+	common.start += b.limits
+	common.limiter += b.limiters
+	if err != nil || !common.decision.OK {
+		// Given back even if the request has been cancelled meanwhile.
+		err = errors.Join(err, ownAsk.refund(context.WithoutCancel(ctx), b.first))
+		if !a.isUnequal() {
+			common.remaining = min(common.remaining, own.remaining+wholeTokens(own.cost))
+		}
+		return common, err
+	}
+	tighter := own
+	if isTighter(common, own, a.isUnequal()) {
+		tighter = common
+	}
+	if !a.isUnequal() {
+		tighter.remaining = min(own.remaining, common.remaining)
+	}
+	return tighter, nil
+}
+
+// takeFrom returns what a limiter decides. For TakeEach the limiter must have it.
+func takeFrom(ctx context.Context, l Limiter, a ask) (o outcome, err error) {
+	if b, ok := l.(both); ok {
+		return b.take(ctx, a)
+	}
+	if a.each {
+		o.decision, err = l.(eachTaker).TakeEach(ctx, a.key, a.costs...)
+	} else {
+		o.decision, err = l.Take(ctx, a.key, a.cost)
+	}
+	o.cost = a.costOf(o.decision.LimitIndex)
+	o.remaining = maxInteger
+	if o.isKnown = isLimit(o.decision.Limit); o.isKnown {
+		o.remaining = o.decision.Remaining()
+	}
+	return o, err
+}
+
+// isLimit reports whether a limit is valid. One that is left out is not validated: the
+// error would take longer than the decision.
+func isLimit(l tokenbucket.Limit) bool {
+	return l != tokenbucket.Limit{} && l.Validate() == nil
+}
+
+// isTighter compares two admissions. One without its limit is not tighter. Figures of
+// unequal costs have different units, so only their waits are compared.
+func isTighter(a, b outcome, unequal bool) bool {
+	x, y := a.decision, b.decision
+	if !a.isKnown || !b.isKnown {
+		return a.isKnown
+	}
+	longer := cmp.Compare(refillTime(y.Limit, y.Tokens, b.cost), refillTime(x.Limit, x.Tokens, a.cost))
+	if unequal {
+		return longer < 0 || longer == 0 && a.cost > 0 && b.cost == 0 // a cost of 0 asks nothing of its limit
+	}
+	return cmp.Or(
+		longer,
+		cmp.Compare(a.remaining, b.remaining),
+		cmp.Compare(x.Tokens, y.Tokens)) < 0
+}
+
+// Limits returns the limits of both, in order.
+func (b both) Limits() []tokenbucket.Limit {
+	return slices.Concat(limitsOf(b.first), limitsOf(b.second)) // not appended: the slices may be the limiters' own
+}
+
+// refillTime returns how long it takes to get from one level to another, in tokens.
+func refillTime(l tokenbucket.Limit, from, to float64) time.Duration {
+	_, d := l.Take(tokenbucket.State{Balance: from}, 0, to)
+	return d.Wait
+}
+
+// wholeTokens returns tokens rounded down, from 0 to maxInteger.
+func wholeTokens(tokens float64) int64 {
+	if !(tokens > 0) {
+		return 0
+	}
+	return int64(min(tokens, maxInteger))
+}

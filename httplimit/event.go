@@ -1,0 +1,49 @@
+package httplimit
+
+import (
+	"net/http"
+
+	"github.com/aa014e13/tokenbucket"
+)
+
+// WithObserver sets a function that is called once for every request, before the
+// request goes on or is answered, also if no limiter could decide. It is called by any
+// number of goroutines. By default, and for nil, there is none, which costs nothing.
+func WithObserver(observe func(Event)) Option {
+	return serverOption(func(c *config) { c.observe = observe })
+}
+
+// Event is a decision about a request.
+type Event struct {
+	Request *http.Request
+	Key     string
+	Cost    float64   // tokens; with WithCostEach, those of the limit that Decision describes, or of the first
+	Costs   []float64 // tokens, as WithCostEach returned them; nil without it
+
+	// Decision is that of the limiter that decided; its LimitIndex counts that limiter's
+	// own limits. It is zero if no limiter could decide.
+	Decision tokenbucket.Decision
+
+	// LimiterIndex is the index of the limiter that decided, in the order given to Both,
+	// 0 if there is only one, and -1 if no limiter could decide.
+	LimiterIndex int
+
+	// Policy is the name of the limit that Decision describes, as in RateLimit. It is
+	// empty if the limiter does not report the limit.
+	Policy string
+
+	Fallback bool  // whether the fallback decided
+	Refused  bool  // with 429, or 503 if no limiter could decide; with WithReportOnly, whether it would have been
+	Err      error // of the limiter that failed; of the fallback too, if that did
+}
+
+func (v *verdict) event() Event {
+	e := Event{
+		Request: v.request, Key: v.ask.key, Cost: v.cost, Costs: v.ask.costs,
+		Decision: v.decision, LimiterIndex: v.limiter, Fallback: v.fallback, Refused: v.refused, Err: v.err,
+	}
+	if v.policy != nil {
+		e.Policy = v.policy.name
+	}
+	return e
+}

@@ -1,0 +1,140 @@
+package httplimit
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"sync/atomic"
+
+	"github.com/aa014e13/tokenbucket"
+)
+
+// asked is a limiter and how the answers present its limits.
+type asked struct {
+	Limiter
+	names  []string
+	labels []label                  // of as many limits as there are at start-up
+	last   atomic.Pointer[policies] // the latest ones
+}
+
+func newAsked(l Limiter, names []string) *asked {
+	return &asked{Limiter: l, names: names, labels: newLabels(names, max(1, len(limitsOf(l))))}
+}
+
+// policies are limits as the header presents them.
+type policies struct {
+	limits   []tokenbucket.Limit
+	each     []policy
+	header   string // RateLimit-Policy
+	oneToken int64  // the seconds in which the slowest refills one
+}
+
+// policy is one of them, with the parts of an answer that do not change.
+type policy struct {
+	label
+	capacity string
+}
+
+// label is the part of a policy that depends on its name alone.
+type label struct {
+	name     string
+	quoted   string // in RateLimit-Policy
+	start    string // of RateLimit, up to r
+	exceeded form
+}
+
+func newLabels(names []string, n int) []label {
+	labels := make([]label, n)
+	for i, name := range policyNames(names, n) {
+		quoted := quote(name)
+		labels[i] = label{name, quoted, quoted + ";r=", quotaExceeded(name)}
+	}
+	return labels
+}
+
+// policies returns the present ones: limits may change at any time. If there is only
+// one, the decision has it. If there are several, the limiter is asked at every request.
+func (a *asked) policies(binding tokenbucket.Limit) *policies {
+	last := a.last.Load()
+	if last != nil && len(last.limits) == 1 && last.limits[0] == binding {
+		return last
+	}
+	limits := limitsOf(a.Limiter)
+	if len(limits) == 0 {
+		limits = []tokenbucket.Limit{binding}
+	}
+	if !slices.Contains(limits, binding) { // they changed since the decision, or not all are reported
+		if last != nil && slices.Contains(last.limits, binding) {
+			return last
+		}
+		return a.newPolicies([]tokenbucket.Limit{binding})
+	}
+	if last == nil || !slices.Equal(last.limits, limits) {
+		last = a.newPolicies(limits)
+		a.last.Store(last)
+	}
+	return last
+}
+
+func (a *asked) newPolicies(limits []tokenbucket.Limit) *policies {
+	labels := a.labels
+	if len(labels) < len(limits) {
+		labels = newLabels(a.names, len(limits))
+	}
+	p := &policies{limits: slices.Clone(limits), each: make([]policy, len(limits))} // a limiter may overwrite its own
+	items := make([]string, len(limits))
+	for i, l := range limits {
+		capacity := strconv.FormatInt(wholeTokens(l.Capacity), 10)
+		p.each[i] = policy{labels[i], capacity}
+		p.oneToken = max(p.oneToken, refillSeconds(l, min(1, l.Capacity)))
+		items[i] = fmt.Sprintf("%s;q=%s;w=%d", labels[i].quoted, capacity, refillSeconds(l, l.Capacity))
+	}
+	p.header = strings.Join(items, ", ")
+	return p
+}
+
+// binding returns the policy of a decision's limit: the one that its LimitIndex counts
+// from start on, or, if a limiter does not set that, the first equal one from there, or
+// from the beginning.
+func (p *policies) binding(d tokenbucket.Decision, start int) *policy {
+	limit := d.Limit
+	if i := start + d.LimitIndex; i >= 0 && i < len(p.limits) && p.limits[i] == limit {
+		return &p.each[i]
+	}
+	if start = min(start, len(p.limits)); start > 0 {
+		if i := slices.Index(p.limits[start:], limit); i >= 0 {
+			return &p.each[start+i]
+		}
+	}
+	return &p.each[slices.Index(p.limits, limit)]
+}
+
+// policyNames returns n names: the given ones, then the last of them with "-2", "-3"
+// and so on, but for those that are given.
+func policyNames(given []string, n int) []string {
+	names := slices.Clone(given[:min(n, len(given))])
+	for number := 2; len(names) < n; number++ {
+		if name := fmt.Sprintf("%s-%d", given[len(given)-1], number); !slices.Contains(given, name) {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// quote returns printable ASCII as a String of a structured field (RFC 9651,
+// section 3.3.3).
+func quote(s string) string {
+	quoted := []byte{'"'}
+	for _, c := range []byte(s) {
+		if c == '"' || c == '\\' {
+			quoted = append(quoted, '\\')
+		}
+		quoted = append(quoted, c)
+	}
+	return string(append(quoted, '"'))
+}
+
+func isPrintable(s string) bool {
+	return s != "" && !slices.ContainsFunc([]byte(s), func(c byte) bool { return c < ' ' || c > '~' })
+}

@@ -1,0 +1,172 @@
+package httplimit
+
+import (
+	"net/http"
+	"net/netip"
+	"strings"
+)
+
+// WithTrustedProxies reads the client's address from X-Forwarded-For if the peer's
+// address is in one of the prefixes. All lines of the field are one list. It is read
+// from the right, past trusted addresses: the first address that is not trusted is the
+// client's. If the list ends before, or has something that is not an address, the last
+// address read is the client's. Elements may have a port, and brackets.
+//
+// A peer on a Unix socket has no address that a prefix could contain: use
+// WithTrustedHops for it. Calling WithTrustedProxies again adds prefixes. No prefix, or an
+// invalid one, is an ErrInvalidOption, and so is any second of the options WithTrustedProxies,
+// WithTrustedHops, WithForwarded and WithTrustedHeader: exactly one of them says where
+// the client's address is read. By default, the peer's address counts and no field is
+// read.
+func WithTrustedProxies(prefixes ...netip.Prefix) Option {
+	return withSource(source{option: "WithTrustedProxies", field: forwardedFor, cut: cutLast, parse: parseListed}, prefixes)
+}
+
+// WithForwarded reads the client's address from the "for" parameters of Forwarded
+// (RFC 7239) if the peer's address is in one of the prefixes, and otherwise works as
+// WithTrustedProxies does. An element without an address, such as "for=unknown" or
+// "for=_hidden", ends the list. By default, the field is not read.
+func WithForwarded(prefixes ...netip.Prefix) Option {
+	return withSource(source{option: "WithForwarded", field: "Forwarded", cut: cutLastForwarded, parse: parseForwarded}, prefixes)
+}
+
+// WithTrustedHeader reads the client's address from a field that a proxy sets to that
+// one address, such as CF-Connecting-IP, X-Real-IP or Fly-Client-IP, if the peer's address
+// is in one of the prefixes. If the field is missing, has more than one line or is not an
+// address, the peer's address counts. The proxy must overwrite the field: one that
+// passes on what the client sent lets clients choose their address.
+//
+// Calling it again with the same name adds prefixes. No prefix, an invalid one or an
+// invalid name is an ErrInvalidOption, and so is a second option of this kind, as at
+// WithTrustedProxies. By default, no such field is read.
+func WithTrustedHeader(name string, prefixes ...netip.Prefix) Option {
+	name = http.CanonicalHeaderKey(name)
+	return withSource(source{option: "WithTrustedHeader(" + name + ")", field: name, parse: parseListed}, prefixes)
+}
+
+// WithTrustedHops reads the client's address from X-Forwarded-For by counting proxies
+// instead of knowing their addresses. The peer counts: with n = 1, it is the only proxy,
+// and the client's address is the last of the list; with n = 2 it is the last but one.
+// If the list is shorter, the client's address is the first of the list. If it has
+// something that is not an address on the way, the last address read counts.
+//
+// It trusts every peer. Use it only if no request can reach the server past the
+// proxies; otherwise clients choose their address. An n below 1 is an ErrInvalidOption,
+// and so is a second option of this kind, as at WithTrustedProxies. By default, the peer's
+// address counts.
+func WithTrustedHops(n int) Option {
+	return addressOption(func(a *addresses) {
+		a.sources = append(a.sources, source{option: "WithTrustedHops", field: forwardedFor, cut: cutLast, parse: parseListed, byHops: true, hops: n})
+	})
+}
+
+func withSource(s source, prefixes []netip.Prefix) Option {
+	return addressOption(func(a *addresses) {
+		for _, p := range prefixes {
+			s.trusted = append(s.trusted, foldPrefix(p))
+		}
+		s.isEmpty = len(prefixes) == 0
+		for i := range a.sources {
+			if known := &a.sources[i]; known.option == s.option {
+				known.trusted = append(known.trusted, s.trusted...)
+				known.isEmpty = known.isEmpty || s.isEmpty
+				return
+			}
+		}
+		a.sources = append(a.sources, s)
+	})
+}
+
+const forwardedFor = "X-Forwarded-For"
+
+// source is a field in which proxies write addresses, and who may write them.
+type source struct {
+	option string // that asked for it
+	field  string // canonical
+	cut    func(list string) (rest, last string, more bool)
+	parse  func(element string) (netip.Addr, bool)
+
+	trusted []netip.Prefix
+	isEmpty bool // an option named no prefix
+	byHops  bool // trust so many proxies, whatever their addresses
+	hops    int
+}
+
+func (s *source) validate() error {
+	switch {
+	case s.byHops && s.hops < 1:
+		return invalid("WithTrustedHops(%d): choose 1 or more: the peer counts", s.hops)
+	case !isToken(s.field):
+		return invalid("%s: name a header field, by letters, digits and -", s.option)
+	case s.isEmpty:
+		return invalid("%s without a prefix: pass the addresses of your proxies", s.option)
+	}
+	for i, p := range s.trusted {
+		if !p.IsValid() {
+			return invalid("%s: prefix %d is not valid: pass what netip.ParsePrefix returned without an error", s.option, i)
+		}
+	}
+	return nil
+}
+
+// client reads the lines from the right, where the nearest proxy has written, past
+// trusted addresses to the first that is not: anybody may have made up what is left of
+// it. The zero peer is one without an address.
+func (s *source) client(peer netip.Addr, h http.Header) netip.Addr {
+	lines := h[s.field]
+	if s.cut == nil {
+		return s.only(peer, lines)
+	}
+	client, hop := peer, 1
+	for i := len(lines) - 1; i >= 0; i-- {
+		for line, more := lines[i], true; more; hop++ {
+			if !s.isTrusted(client, hop) {
+				return client
+			}
+			var element string
+			line, element, more = s.cut(line)
+			addr, ok := s.parse(element)
+			if !ok {
+				return client
+			}
+			client = addr
+		}
+	}
+	return client
+}
+
+// only returns the address that a field of one line has, and that is not a list.
+func (s *source) only(peer netip.Addr, lines []string) netip.Addr {
+	if len(lines) == 1 && s.isTrusted(peer, 1) {
+		if addr, ok := s.parse(lines[0]); ok {
+			return addr
+		}
+	}
+	return peer
+}
+
+func (s *source) isTrusted(addr netip.Addr, hop int) bool {
+	if s.byHops {
+		return hop <= s.hops
+	}
+	for _, prefix := range s.trusted {
+		if prefix.Contains(addr) {
+			return true
+		}
+	}
+	return false
+}
+
+// cutLast cuts the last element off a list.
+func cutLast(list string) (rest, last string, more bool) {
+	comma := strings.LastIndexByte(list, ',')
+	if comma < 0 {
+		return "", list, false
+	}
+	return list[:comma], list[comma+1:], true
+}
+
+func parseListed(element string) (netip.Addr, bool) { return parseAddr(trim(element)) }
+
+// trim drops optional whitespace (RFC 9110, section 5.6.3).
+func trim(s string) string { return strings.Trim(s, " \t") }
