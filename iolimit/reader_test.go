@@ -162,3 +162,20 @@ func TestReadsOfSeveralGoroutines(t *testing.T) {
 		require.Equal(t, 2*time.Second, min(a.at, b.at))
 	})
 }
+
+// The wait fails in the middle of the smaller chunks: both buckets are charged the rest.
+func TestReadThatFailsAmongSmallerChunksChargesTheRest(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		own := tokenbucket.MustNew(tokenbucket.Limit{Capacity: 8, RefillPerSec: 1e-9})
+		shared := newBucket(0)
+		r := iolimit.NewReader(ctx, newSource(), own, shared)
+		time.AfterFunc(1250*time.Millisecond, cancel)
+		got := while(r.Read, make([]byte, 4), func() {
+			require.NoError(t, shared.SetLimits(tokenbucket.Limit{Capacity: 2, RefillPerSec: 2}))
+		})
+		requireResult(t, 4, context.Canceled, 1250*time.Millisecond, got)
+		require.InDelta(t, 4, own.Tokens(), 1e-6)
+		require.Equal(t, 2-2+0.5-2, shared.Tokens(), "2 of 4 were paid for")
+	})
+}
