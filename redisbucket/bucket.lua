@@ -8,8 +8,10 @@
 --
 --   KEYS[1]  the bucket
 --   ARGV[1]  the limits and a space, as the value begins
---   ARGV[2]  tokens to take; below 0, to give back
---   ARGV[3]  microseconds ahead of time that they may be taken: the level is below 0 until then
+--   ARGV[2]  tokens to take; below 0, to give back; or as many numbers as there are limits,
+--            with a space between them: what to take from each
+--   ARGV[3]  microseconds ahead of time that they may be taken: the level is below 0 until
+--            then; -1 to take them in any case; -2 to write nothing, with a cost that is refused
 --   ARGV[4]  capacity; ARGV[5] refill; and so on for each limit
 --   and last, for a lease, further tokens to take: as many whole ones of them as are there
 --
@@ -25,7 +27,12 @@
 -- there as text stays text. Whole ones are written by %.0f: %d has 32 bits on some
 -- machines.
 
-local key, policy, cost, patience = KEYS[1], ARGV[1], ARGV[2] + 0, ARGV[3] * 1000
+local key, policy, patience = KEYS[1], ARGV[1], ARGV[3] * 1000
+local charges, looks = patience == -1000, patience == -2000
+local cost, nextCost = 0, string.find(ARGV[2], ' ') and 1
+if not nextCost then
+  cost = ARGV[2] + 0
+end
 local clock = redis.call('TIME')
 local seconds, micros = clock[1], clock[2]
 local now = seconds * 1000000 + micros
@@ -81,7 +88,7 @@ if value then
     value = policy .. seconds .. ' ' .. micros
     at = #value + 1
     value = value .. states
-    local failure = write(value, filling)
+    local failure = not looks and write(value, filling)
     if failure then
       return failure
     end
@@ -120,21 +127,25 @@ for i = 4, #ARGV - 1, 2 do
     end
   end
   local elapsed = (now - anchor) * 1000
+  if nextCost then
+    cost, nextCost = string.match(ARGV[2], '(%S+) ?()', nextCost)
+    cost = cost + 0
+  end
 
   -- Limit.pays
   local slack = 2 ^ -50 * math.max(capacity, -balance)
-  if cost > capacity or (cost > 0 and (elapsed + patience) * refill < (cost - slack - balance) * 1e9) then
+  if not charges and (cost > capacity or (cost > 0 and (elapsed + patience) * refill < (cost - slack - balance) * 1e9)) then
     return '0 ' .. seconds .. ' ' .. micros .. ' ' .. (value or '')
   end
 
-  -- Limit.spend and Limit.refund
+  -- Limit.spend, Limit.refund and Limit.charge
   local level = balance + elapsed * refill / 1e9
   if elapsed * refill >= (capacity - balance) * 1e9 then
     balance, anchor, level = capacity, string.format('%.0f', now), capacity
   elseif elapsed > 2 ^ 46 or (balance < -1024 * capacity and level > balance / 2) then
     balance, anchor = level, string.format('%.0f', now)
   end
-  balance, level = balance - cost, level - cost
+  balance, level = math.max(balance - cost, -2 ^ 960), level - cost
   if level >= capacity then
     balance, anchor, level = capacity, string.format('%.0f', now), capacity
   end

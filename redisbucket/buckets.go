@@ -49,19 +49,43 @@ type Buckets struct {
 // New returns a bucket for every key, full where Redis has none. The client may be
 // for one server, for a master by Sentinel, or for a cluster; it stays the caller's
 // to close. Nothing is sent. It returns ErrInvalidLimit or ErrInvalidOption, of
-// package tokenbucket, for numbers out of range.
+// package tokenbucket, for numbers out of range, and ErrInvalidOption for a *redis.Ring:
+// when one of its servers is down it uses another for the same keys, whose buckets are full.
 //
-// The hooks of a *redis.Client, such as those that trace, run only if its Options say
-// ContextTimeoutEnabled, as is advisable anyway. Else a copy by WithTimeout is used, to
-// which go-redis does not pass hooks on (v9.23). Those of other clients always run.
+// The hooks of a *redis.Client run only if its Options say ContextTimeoutEnabled. Otherwise
+// a copy by WithTimeout is used, to which go-redis (v9.23) does not pass hooks on: add
+// them with WithInstrument. The hooks of other clients always run.
 func New(client redis.UniversalClient, limit tokenbucket.Limit, opts ...Option) (*Buckets, error) {
 	c, err := newConfig(limit, opts)
 	if err != nil {
 		return nil, err
 	}
-	if client == nil {
+	switch client.(type) {
+	case nil:
 		return nil, fmt.Errorf("%w: no client: pass one from package github.com/redis/go-redis/v9", tokenbucket.ErrInvalidOption)
+	case *redis.Ring:
+		return nil, fmt.Errorf("%w: a Ring uses another server for a key when one is down, where its bucket is full again: use one server, Sentinel or Cluster", tokenbucket.ErrInvalidOption)
 	}
+	carrier, used := newGoRedis(client, c.timeout)
+	if c.instrument != nil {
+		c.instrument(used)
+	}
+	return newBuckets(carrier, c), nil
+}
+
+// NewWithClient is New for any other client library.
+func NewWithClient(client Client, limit tokenbucket.Limit, opts ...Option) (*Buckets, error) {
+	c, err := newConfig(limit, opts)
+	if err != nil {
+		return nil, err
+	}
+	if client == nil {
+		return nil, fmt.Errorf("%w: no client: pass one that implements redisbucket.Client", tokenbucket.ErrInvalidOption)
+	}
+	return newBuckets(client, c), nil
+}
+
+func newBuckets(client Client, c config) *Buckets {
 	s := newServer(client, c)
 	return &Buckets{
 		server:   s,
@@ -69,7 +93,7 @@ func New(client redis.UniversalClient, limit tokenbucket.Limit, opts ...Option) 
 		prefix:   c.prefix,
 		fallback: c.fallback,
 		leases:   newLeases(s, c),
-	}, nil
+	}
 }
 
 // TryAcquire takes the cost, in tokens, from the key's bucket if it is there.
@@ -80,7 +104,7 @@ func (b *Buckets) TryAcquire(ctx context.Context, key string, cost float64) (wai
 	switch {
 	case cost == 0:
 		return 0, true, nil
-	case checkCost(cost, capacity(b.limits)) != nil:
+	case !b.canAdmit(cost):
 		return tokenbucket.Never, false, nil
 	}
 	if d, leased, err := b.takeLeased(ctx, key, cost, false); leased {
@@ -180,7 +204,7 @@ func (b *Buckets) Wait(ctx context.Context, key string, cost float64) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	if err := checkCost(cost, capacity(b.limits)); err != nil || cost == 0 {
+	if err := b.checkCost(cost); err != nil || cost == 0 {
 		return err
 	}
 	r := request{key: b.stored(key), cost: cost, patience: patience(ctx)}
@@ -217,7 +241,7 @@ func (b *Buckets) sleep(ctx context.Context, r request, taken bool, wait time.Du
 	case taken && wait == 0:
 		return nil
 	case taken && ok && deadline.Before(due): // the answer took its time
-		b.server.giveBack(ctx, r)
+		b.server.giveBack(ctx, r, 0)
 		return &tokenbucket.DeadlineError{Wait: wait}
 	case !taken && ok:
 		return &tokenbucket.DeadlineError{Wait: wait}
@@ -235,14 +259,14 @@ func (b *Buckets) sleep(ctx context.Context, r request, taken bool, wait time.Du
 	if !time.Now().Before(due) {
 		return nil
 	}
-	b.server.giveBack(ctx, r)
+	b.server.giveBack(ctx, r, 0)
 	return ctx.Err()
 }
 
 // Refund gives tokens back to the key's bucket, up to its capacity. It returns
 // ErrInvalidCost unless the cost is finite and at least 0.
 func (b *Buckets) Refund(ctx context.Context, key string, cost float64) error {
-	if err := checkAmount(cost); err != nil || cost == 0 {
+	if err := b.checkAmount(cost); err != nil || cost == 0 {
 		return err
 	}
 	stored := b.stored(key)
@@ -285,13 +309,43 @@ func (b *Buckets) fallsBack(err error) bool {
 	return b.fallback != nil && errors.Is(err, ErrUnavailable)
 }
 
-// capacity returns the largest cost that can ever be met.
-func capacity(limits tokenbucket.Limits) float64 {
-	least := limits[0].Capacity
-	for _, l := range limits[1:] {
-		least = min(least, l.Capacity)
+// full returns the states of a full bucket.
+func full(limits tokenbucket.Limits) []tokenbucket.State {
+	states := make([]tokenbucket.State, len(limits))
+	limits.Fill(states, 0)
+	return states
+}
+
+// canAdmit reports whether a cost can ever be admitted: a full bucket admits it.
+func (b *Buckets) canAdmit(cost float64) bool {
+	_, ok := b.limits.TryAcquire(full(b.limits), 0, cost)
+	return ok
+}
+
+// checkCost returns what a bucket returns for a cost that can never be admitted.
+func (b *Buckets) checkCost(cost float64) error {
+	if b.canAdmit(cost) {
+		return nil
 	}
-	return least
+	local, err := tokenbucket.New(b.limits[0], b.others()...)
+	if err != nil {
+		return err
+	}
+	_, err = local.Reserve(cost)
+	return err
+}
+
+// others returns all limits but the first, as options of a bucket.
+func (b *Buckets) others() (opts []tokenbucket.Option) {
+	for _, l := range b.limits[1:] {
+		opts = append(opts, tokenbucket.WithLimit(l))
+	}
+	return opts
+}
+
+// checkAmount returns ErrInvalidCost for an amount that cannot be given back.
+func (b *Buckets) checkAmount(cost float64) error {
+	return b.limits.Refund(full(b.limits), 0, cost)
 }
 
 // stored returns the name of a key in Redis.

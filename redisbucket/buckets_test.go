@@ -234,9 +234,11 @@ func TestForeignKeyIsNamed(t *testing.T) {
 }
 
 // local is a fallback that has ten tokens for each key.
-func local(t testing.TB) *keyed.Buckets[string] {
+func local(t testing.TB) *keyed.Buckets[string] { return localOf(t, 10) }
+
+func localOf(t testing.TB, tokens float64) *keyed.Buckets[string] {
 	t.Helper()
-	b, err := keyed.New[string](limit(10, 1e-6))
+	b, err := keyed.New[string](limit(tokens, 1e-6))
 	require.NoError(t, err)
 	return b
 }

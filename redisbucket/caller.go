@@ -46,11 +46,11 @@ func (t *leases) await(ctx context.Context, l *lease, c *caller) (outcome, error
 // explainLeft tells why a caller left, for its context's error or since it was late.
 func (t *leases) explainLeft(l *lease, c *caller, cause error) error {
 	r := request{key: t.prefix + l.key, cost: c.cost}
-	name := t.server.nameFor(r.key)
+	name := t.server.client.Server(r.key)
 	if cause != nil {
 		return gaveUp(r, name, cause)
 	}
-	return explain(r, name, errNoAnswer{t.server.deadlines.timeout})
+	return explain(r, name, errNoAnswer{t.server.deadlines.timeout}, KindSilent)
 }
 
 // dismiss returns what a caller has waited for, and keeps it for whoever comes next:

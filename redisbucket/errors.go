@@ -3,13 +3,9 @@ package redisbucket
 import (
 	"errors"
 	"fmt"
-	"math"
 	"strings"
+	"sync"
 	"time"
-
-	"github.com/redis/go-redis/v9"
-
-	"github.com/aa014e13/tokenbucket"
 )
 
 // Errors to match with errors.Is, besides those of package tokenbucket. What is
@@ -29,13 +25,13 @@ type errNoAnswer struct{ timeout time.Duration }
 func (e errNoAnswer) Error() string { return fmt.Sprintf("no answer within %v", e.timeout) }
 func (e errNoAnswer) Timeout() bool { return true }
 
-// explain tells what failed, and where.
-func explain(r request, server string, err error) error {
+// explain says what failed, and where.
+func explain(r request, server string, err error, kind ErrorKind) error {
 	switch text := err.Error(); {
-	case strings.Contains(text, "WRONGTYPE"), strings.Contains(text, "NOTBUCKET"):
+	case kind == KindReply && (strings.Contains(text, "WRONGTYPE") || strings.Contains(text, "NOTBUCKET")):
 		return fmt.Errorf("%w: %q at %s: %w: choose another prefix with WithPrefix, or delete the key", ErrForeignKey, r.key, server, err)
 	default:
-		return fmt.Errorf("%w: %v at %s: %w: %s", ErrUnavailable, r, server, err, advise(err))
+		return fmt.Errorf("%w: %v at %s: %w: %s", ErrUnavailable, r, server, err, advise(err, kind))
 	}
 }
 
@@ -46,51 +42,75 @@ func gaveUp(r request, server string, cause error) error {
 
 // advise says what to do about a failure. Servers before Redis 7 put words of their
 // own before the error of a command in a script.
-func advise(err error) string {
-	text := err.Error()
-	var timeout interface{ Timeout() bool }
-	switch {
-	case errors.Is(err, redis.ErrClosed):
+func advise(err error, kind ErrorKind) string {
+	switch text := err.Error(); kind {
+	case KindClosed:
 		return "close the client only after the last call"
+	case KindSilent:
+		return "check its load and the network, or raise WithTimeout"
+	case KindBroken:
+		return "check why connections to it are closed"
+	case KindReply:
+		return adviseReply(text)
+	default:
+		return "check that it runs and can be reached"
+	}
+}
+
+// adviseReply says what to do about an error that the server answered.
+func adviseReply(text string) string {
+	switch {
+	case isTooOld(text):
+		return "the server is too old: use Redis 5 or Valkey 7.2, or newer"
 	case strings.Contains(text, "READONLY"):
 		return "it is a replica: connect to the master, by Sentinel or Cluster if they fail over"
 	case strings.Contains(text, "LOADING"):
 		return "it is reading its data: try again in a moment"
 	case strings.Contains(text, "OOM "):
 		return "give it more memory, or fewer keys"
-	case redis.IsAuthError(err), redis.IsPermissionError(err), isForbidden(text):
+	case isForbidden(text):
 		return "check user and password; EVALSHA, EVAL, TIME, GET, SET and DEL are needed on the prefix, and in a cluster CLUSTER SLOTS"
-	case errors.As(err, &timeout) && timeout.Timeout():
-		return "check its load and the network, or raise WithTimeout"
-	case isReply(err):
-		return "mend what it complains about"
 	default:
-		return "check that it runs and can be reached"
+		return "find out what the message means for this server"
 	}
+}
+
+// isTooOld reports whether a server cannot run the script: it replicates scripts by their
+// text, and so lets none write that has read the clock, or it has no scripts at all.
+func isTooOld(text string) bool {
+	return strings.Contains(text, "non deterministic commands") || strings.Contains(text, "unknown command 'eval")
 }
 
 // isForbidden reports whether a command was refused to the user within the script,
 // in the words of Redis from 7.2 and Valkey on, or of older ones.
 func isForbidden(text string) bool {
-	return strings.Contains(text, "NOPERM") || strings.Contains(text, "ACL failure") || strings.Contains(text, "can't run this command")
+	return strings.Contains(text, "NOAUTH") || strings.Contains(text, "WRONGPASS") || strings.Contains(text, "NOPERM") || strings.Contains(text, "ACL failure") || strings.Contains(text, "can't run this command")
 }
 
-// checkAmount returns ErrInvalidCost unless tokens is finite and at least 0.
-func checkAmount(tokens float64) error {
-	if tokens >= 0 && !math.IsInf(tokens, 1) {
-		return nil
-	}
-	return fmt.Errorf("%w: %v: pass a finite number of tokens, 0 or more", tokenbucket.ErrInvalidCost, tokens)
+// reports calls the error handler.
+type reports struct {
+	handle func(error) // nil: none
+
+	mu     sync.Mutex
+	tooOld time.Time // when a server that is too old was last reported
 }
 
-// checkCost returns what a bucket returns for a cost that can never be met.
-func checkCost(cost, capacity float64) error {
-	switch {
-	case cost >= 0 && cost <= capacity:
-		return nil
-	case cost > capacity:
-		return fmt.Errorf("%w: cost %v, capacity %v: split the request or raise the capacity", tokenbucket.ErrCostExceedsCapacity, cost, capacity)
-	default:
-		return fmt.Errorf("%w: %v: pass a number of tokens, 0 or more", tokenbucket.ErrInvalidCost, cost)
+// report calls the handler with an error. That a server is too old is reported once a minute,
+// for as long as it is asked.
+func (r *reports) report(err error) {
+	if r.handle == nil || isTooOld(err.Error()) && !r.isDue() {
+		return
 	}
+	r.handle(err)
+}
+
+func (r *reports) isDue() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	now := time.Now()
+	if !r.tooOld.IsZero() && now.Sub(r.tooOld) < time.Minute {
+		return false
+	}
+	r.tooOld = now
+	return true
 }

@@ -736,9 +736,9 @@ func TestLostLeaseIsTakenOnce(t *testing.T) {
 
 func TestLeaseThatComesTooLateIsGivenBack(t *testing.T) {
 	withFrail(t, func(f *frail) {
-		ring := redis.NewRing(&redis.RingOptions{Addrs: map[string]string{"one": frailAddr}, Dialer: f.Proxy.Dial, HeartbeatFrequency: time.Hour})
-		defer ring.Close()
-		f.buckets = newHastyBuckets(t, ring, []tokenbucket.Limit{limit(10, 1)}, redisbucket.WithLease(5, maxAge))
+		cluster := f.cluster()
+		defer cluster.Close()
+		f.buckets = newHastyBuckets(t, cluster, []tokenbucket.Limit{limit(10, 1)}, redisbucket.WithLease(5, maxAge))
 		f.connect()
 		f.Delay(600 * ms)
 		f.requireUnavailable(f.take(background))

@@ -67,7 +67,7 @@ func newLeases(s *server, c config) *leases {
 		server: s,
 		limits: c.limits,
 		prefix: c.prefix,
-		size:   min(c.lease.tokens, capacity(c.limits)), // nobody can have more
+		size:   min(c.lease.tokens, c.limits.Tokens(full(c.limits), 0)), // no bucket has more
 		maxAge: c.lease.maxAge,
 		origin: time.Now(),
 		byKey:  map[string]*lease{},

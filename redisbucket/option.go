@@ -6,6 +6,8 @@ import (
 	"math"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/aa014e13/tokenbucket"
 )
 
@@ -20,6 +22,8 @@ type config struct {
 	fallback Fallback
 	onError  func(error)
 	lease    *leaseSize // nil: none
+
+	instrument func(redis.UniversalClient) // nil: none
 }
 
 type leaseSize struct {
@@ -76,10 +80,12 @@ func WithTimeout(timeout time.Duration) Option {
 	return func(c *config) { c.timeout = timeout }
 }
 
-// WithBreak sets how long a server is left alone after it failed to answer, so that
-// requests do not queue on it; they fail at once meanwhile, or are the fallback's.
-// Then one is let through. With 0 every request tries. By default, it is a tenth of
-// a second.
+// WithBreak sets how long a server is left alone after it failed to answer in time or
+// could not be reached, so that requests do not wait for it; meanwhile they fail at once, or
+// the fallback decides. Then one is sent. Requests are sent again as soon as the server
+// answers, on a new connection too: it is tried as soon as no answer came. A connection that breaks
+// says nothing about the server, and nothing is left alone for it. With 0 every request is sent.
+// By default, it is a tenth of a second.
 func WithBreak(pause time.Duration) Option {
 	return func(c *config) { c.pause = pause }
 }
@@ -98,12 +104,25 @@ func WithFallback(fallback Fallback) Option {
 	return func(c *config) { c.fallback = fallback }
 }
 
-// WithErrorHandler sets what is called with each failure of a server, also where
-// the fallback then decides: to log it, say. Requests that are not sent while the
-// server is left alone do not count. It may be called by several goroutines at
-// once. By default, and for nil, nothing is.
+// WithErrorHandler sets what is called with each failure of a server, also if the
+// fallback then decides: to log it, say. Requests that are not sent while the
+// server is left alone do not count. That a server is too old to run the script is
+// reported once a minute. It may be called by several goroutines at
+// once. By default, and for nil, nothing is called.
 func WithErrorHandler(handle func(error)) Option {
 	return func(c *config) { c.onError = handle }
+}
+
+// WithInstrument lets instrument add hooks to the client that is really used, such as
+// those of redisotel that trace. New calls it once. The client is New's own if that one's
+// commands end with their contexts (ContextTimeoutEnabled), or a copy of it without its
+// hooks; in the first case do not add the same hooks to it yourself.
+//
+// Every request is then a command of its own with its caller's context, so that every
+// span has its caller's as its parent; otherwise requests of many callers may share a
+// pipeline. By default, and for nil, nothing is added. NewWithClient has no use for it.
+func WithInstrument(instrument func(redis.UniversalClient)) Option {
+	return func(c *config) { c.instrument = instrument }
 }
 
 // WithLease lets each process take tokens ahead of those who will ask it, so that a

@@ -1,7 +1,6 @@
 package redisbucket
 
 import (
-	"context"
 	"crypto/sha1"
 	_ "embed"
 	"encoding/hex"
@@ -10,8 +9,6 @@ import (
 	"strconv"
 	"strings"
 	"time"
-
-	"github.com/redis/go-redis/v9"
 
 	"github.com/aa014e13/tokenbucket"
 )
@@ -24,19 +21,113 @@ var digest = func() string {
 	return hex.EncodeToString(sum[:])
 }()
 
-// request is one run of the script.
+// mode is what a request does about tokens that are not there.
+type mode int
+
+const (
+	waits   mode = iota // it is refused if they are not there within its patience
+	charges             // it takes them all the same
+	looks               // it takes nothing and writes nothing
+)
+
+// request is what the script is asked.
 type request struct {
-	key      string        // as Redis has it
-	cost     float64       // tokens; below 0 they are given back
+	key      string    // as Redis has it
+	cost     float64   // tokens to take; below 0 they are given back
+	each     []float64 // the same for each limit, instead of cost
+	mode     mode
 	patience time.Duration // the longest wait that is accepted, whole microseconds count
-	further  float64       // tokens to take besides, as many whole ones as are there
+	further  float64       // tokens to take besides, as many whole ones as are there; not with each
 }
 
 func (r request) String() string {
-	if r.cost < 0 {
+	switch {
+	case r.mode == looks:
+		return "looking"
+	case r.takes():
+		return "taking"
+	default:
 		return "giving back"
 	}
-	return "taking"
+}
+
+// takes reports whether tokens are taken, and not given back.
+func (r request) takes() bool {
+	for _, cost := range r.each {
+		if cost > 0 {
+			return true
+		}
+	}
+	return r.cost > 0
+}
+
+// reversed returns the request that gives back what a request has taken, with further
+// tokens.
+func (r request) reversed(further float64) request {
+	back := request{key: r.key, cost: -(r.cost + further)}
+	for _, cost := range r.each {
+		back.each = append(back.each, -cost)
+	}
+	return back
+}
+
+// named returns a run of the script that the server knows already.
+func (r request) named(limits limitArgs) Run {
+	return Run{"evalsha", digest, r.key, r.args(limits)}
+}
+
+// whole returns a run of the script with its text.
+func (r request) whole(limits limitArgs) Run {
+	return Run{"eval", source, r.key, r.args(limits)}
+}
+
+func (r request) args(limits limitArgs) []string {
+	args := make([]string, 0, 4+len(limits.numbers))
+	args = append(args, limits.policy, r.costs(), r.ahead())
+	args = append(args, limits.numbers...)
+	if r.further > 0 {
+		args = append(args, number(r.further))
+	}
+	return args
+}
+
+func (r request) costs() string {
+	if r.each == nil {
+		return number(r.cost)
+	}
+	words := make([]string, len(r.each))
+	for i, cost := range r.each {
+		words[i] = number(cost)
+	}
+	return strings.Join(words, " ")
+}
+
+func (r request) ahead() string {
+	switch r.mode {
+	case charges:
+		return "-1"
+	case looks:
+		return "-2"
+	default:
+		return strconv.FormatInt(r.patience.Microseconds(), 10)
+	}
+}
+
+// limitArgs is how the script gets the limits.
+type limitArgs struct {
+	policy  string   // as values begin, with a space
+	numbers []string // capacity and refill of each
+}
+
+func newLimitArgs(limits tokenbucket.Limits) (a limitArgs) {
+	a.policy = "tb1"
+	for _, l := range limits {
+		capacity, refill := number(l.Capacity), number(l.RefillPerSec)
+		a.policy += ":" + capacity + ":" + refill
+		a.numbers = append(a.numbers, capacity, refill)
+	}
+	a.policy += " "
+	return a
 }
 
 // answer is what the script says: 1 or 0 for admitted or not, with the further tokens
@@ -55,40 +146,6 @@ func (a answer) further() float64 {
 	}
 	further, _ := strconv.ParseFloat(tokens, 64)
 	return further
-}
-
-// once is a command that is sent at most once: go-redis by default sends it up to
-// three times more when the connection breaks, though the server may have carried
-// it out and only the answer was lost. A script that spends would spend twice.
-type once struct{ *redis.Cmd }
-
-// NoRetry returns true.
-func (once) NoRetry() bool { return true }
-
-// command returns a run of the script, known to the server or not: by name, evalsha
-// and its digest or eval and its text.
-func command(ctx context.Context, name, script string, r request, limits []any) once {
-	args := make([]any, 0, 8+len(limits))
-	args = append(args, name, script, 1, r.key, limits[0], number(r.cost), strconv.FormatInt(r.patience.Microseconds(), 10))
-	args = append(args, limits[1:]...)
-	if r.further > 0 {
-		args = append(args, number(r.further))
-	}
-	cmd := once{redis.NewCmd(ctx, args...)}
-	cmd.SetFirstKeyPos(3)
-	return cmd
-}
-
-// arguments tells the script the limits.
-func arguments(limits tokenbucket.Limits) []any {
-	policy, args := "tb1", []any{""}
-	for _, l := range limits {
-		capacity, refill := number(l.Capacity), number(l.RefillPerSec)
-		policy += ":" + capacity + ":" + refill
-		args = append(args, capacity, refill)
-	}
-	args[0] = policy + " "
-	return args
 }
 
 // number writes all digits of a number.

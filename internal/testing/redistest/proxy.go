@@ -20,6 +20,8 @@ const (
 	LoseReply       // the server carries it out, and the connection breaks before the answer comes
 	LoseBatch       // the same, to the next runs that are sent together
 	Reply           // an answer of the proxy's own; the server does not get it
+	CutReply        // the server carries it out, and the connection breaks in the middle of the answer
+	CutBatch        // the same, to the next runs that are sent together
 )
 
 // Proxy passes on what clients and a server say to each other, until told otherwise.
@@ -33,8 +35,10 @@ type Proxy struct {
 	delay  time.Duration
 	fault  Fault
 	reply  string
+	cut    int // bytes of the answer that pass
 	runs   int
 	conns  []net.Conn
+	links  []*link
 }
 
 // NewProxy returns a proxy that has no address: Dial is for a client's options.
@@ -52,18 +56,21 @@ func StartProxy(t testing.TB, server string) *Proxy {
 		_ = listener.Close()
 		p.Break()
 	})
-	go func() {
-		for {
-			client, err := listener.Accept()
-			if err != nil {
-				return
-			}
-			if p.connect(client) != nil {
-				_ = client.Close()
-			}
-		}
-	}()
+	go p.Serve(listener)
 	return p
+}
+
+// Serve lets clients connect until the listener is closed.
+func (p *Proxy) Serve(listener net.Listener) {
+	for {
+		client, err := listener.Accept()
+		if err != nil {
+			return
+		}
+		if p.connect(client) != nil {
+			_ = client.Close()
+		}
+	}
 }
 
 // Dial returns a connection to the server through the proxy.
@@ -78,6 +85,31 @@ func (p *Proxy) Next(fault Fault, reply string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.fault, p.reply = fault, reply
+}
+
+// Cut sets what happens to the next run of the script, or the next runs that are sent
+// together: only the first n bytes of the answer pass, once.
+func (p *Proxy) Cut(fault Fault, n int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.fault, p.cut = fault, n
+}
+
+// Forget lets nothing through any more on the present connections, in either direction,
+// as a firewall does that has forgotten them. New ones work.
+func (p *Proxy) Forget() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, l := range p.links {
+		l.dead = true
+	}
+}
+
+// Connections returns how many connections were made so far.
+func (p *Proxy) Connections() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return len(p.links)
 }
 
 // Silence lets nothing through any more in either direction, or again.
@@ -119,7 +151,8 @@ func (p *Proxy) connect(client net.Conn) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.conns = append(p.conns, client, server)
-	l := &link{proxy: p, client: client, server: server}
+	l := &link{proxy: p, client: client, server: server, cut: -1}
+	p.links = append(p.links, l)
 	go l.passRequests()
 	go l.passAnswers()
 	return nil
@@ -129,7 +162,10 @@ func (p *Proxy) connect(client net.Conn) error {
 type link struct {
 	proxy          *Proxy
 	client, server net.Conn
-	lose           bool // guarded by the proxy's mutex
+
+	// The proxy's mutex guards these.
+	lose, dead bool
+	cut        int // bytes of the next answer that pass; below 0: all of them
 }
 
 func (l *link) passRequests() {
@@ -156,12 +192,12 @@ func (l *link) meddle(chunk []byte) (pass bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	runs := bytes.Count(chunk, []byte("evalsha"))
-	if runs == 0 {
-		return !p.silent
+	if runs == 0 || l.dead {
+		return !p.silent && !l.dead
 	}
 	p.runs += runs
 	fault := p.fault
-	if fault == LoseBatch && runs == 1 {
+	if (fault == LoseBatch || fault == CutBatch) && runs == 1 {
 		return !p.silent
 	}
 	p.fault = None
@@ -170,6 +206,9 @@ func (l *link) meddle(chunk []byte) (pass bool) {
 		return false
 	}
 	l.lose = l.lose || fault == LoseReply || fault == LoseBatch
+	if fault == CutReply || fault == CutBatch {
+		l.cut = p.cut
+	}
 	return !p.silent
 }
 
@@ -182,8 +221,11 @@ func (l *link) passAnswers() {
 			return
 		}
 		l.proxy.mu.Lock()
-		lose, silent, delay := l.lose, l.proxy.silent, l.proxy.delay
+		lose, silent, delay, cut := l.lose, l.proxy.silent || l.dead, l.proxy.delay, l.cut
 		l.proxy.mu.Unlock()
+		if lose = lose || cut >= 0; cut > 0 {
+			_, _ = l.client.Write(chunk[:min(n, cut)])
+		}
 		if lose {
 			_ = l.client.Close()
 			_, _ = io.Copy(io.Discard, l.server) // it must not wait for us
