@@ -45,11 +45,11 @@ type Bucket struct {
 	epoch atomic.Pointer[epoch] // nil: the lock decides
 	_     [16]byte              // so that what each decision writes is one cache line, and what is above another
 
-	mu     sync.Mutex
-	steady steady // opens an epoch
-	queue  queue
-	holds  map[*hold]struct{} // callers of WaitPause
-	_      [32]byte           // so that Buckets begin with a cache line
+	mu    sync.Mutex
+	busy  busy // starts an epoch
+	queue queue
+	holds map[*hold]struct{} // callers of WaitPause
+	_     [24]byte           // so that Buckets begin with a cache line
 }
 
 // New returns a full bucket. It returns ErrInvalidLimit or ErrInvalidOption for
@@ -96,7 +96,7 @@ func (b *Bucket) TryAcquire(cost float64) (wait time.Duration, ok bool) {
 func (b *Bucket) tryAcquire(p price) (wait time.Duration, ok bool) {
 	now := b.lock()
 	wait, ok = b.queue.tryAcquire(now, p)
-	b.openEpochLocked(now, p)
+	b.noteDecisionLocked(now, p)
 	b.mu.Unlock()
 	return wait, ok
 }
@@ -107,7 +107,7 @@ func (b *Bucket) Take(cost float64) (d Decision) {
 	if a, decided := e.take(&b.time, cost); decided {
 		var few [2]State
 		d.OK, d.Wait = a.ok, a.wait
-		e.limits.describe(&d, e.appendStates(few[:0], a.spent), a.now, price{all: cost})
+		e.limits.describe(&d, e.appendStates(few[:0], a.word), a.now, price{all: cost})
 		return d
 	}
 	return b.take(price{all: cost})
@@ -116,7 +116,7 @@ func (b *Bucket) Take(cost float64) (d Decision) {
 func (b *Bucket) take(p price) Decision {
 	now := b.lock()
 	d := b.queue.take(now, p)
-	b.openEpochLocked(now, p)
+	b.noteDecisionLocked(now, p)
 	b.mu.Unlock()
 	return d
 }
@@ -282,15 +282,14 @@ func (b *Bucket) Waiting() int {
 	return b.queue.waiting(now) + b.sleepingHoldsLocked()
 }
 
-// lock locks the bucket, closes the epoch, and returns a reading of the clock that is
+// lock locks the bucket, ends the epoch, and returns a reading of the clock that is
 // not earlier than those by which the epoch decided.
 func (b *Bucket) lock() (now time.Duration) {
 	now = b.time.Now()
 	b.mu.Lock()
 	if e := b.epoch.Load(); e != nil {
 		b.epoch.Store(nil)
-		e.appendStates(b.queue.states[:0], e.spent.Swap(epochOver))
-		b.steady.decisions = 0
+		e.end(b.queue.states)
 		now = b.time.Now()
 	}
 	return now
@@ -306,7 +305,7 @@ func (b *Bucket) admitOrQueue(ctx context.Context, p price, sleeps bool) (*waite
 	}
 	wait, ok := b.queue.tryAcquire(now, p)
 	if ok {
-		b.openEpochLocked(now, p)
+		b.noteDecisionLocked(now, p)
 		return nil, nil
 	}
 	if deadline, ok := ctx.Deadline(); ok && (wait == Never || wait-(b.time.Now()-now) > b.time.Left(deadline)) {

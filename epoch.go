@@ -2,132 +2,289 @@ package tokenbucket
 
 import (
 	"math"
+	"math/bits"
 	"sync/atomic"
 	"time"
 
 	"github.com/aa014e13/tokenbucket/internal/timeline"
 )
 
-// epoch is a time in which the limits and the anchors of a bucket stay as they are and
-// nobody waits. Whole costs then need no lock but are a matter of one word: an
-// admission adds to it, and a refusal only reads it, so that a flood of requests that
-// are refused does not slow the others down.
+// epoch is a period in which nobody waits, no pause lasts and the limits stay the
+// same. In an epoch, decisions about whole costs take no lock. All that changes is one
+// word, and an admission is one compare-and-swap of it:
 //
-// Decisions open an epoch once they have found the bucket so for a while. Whatever else
-// is done closes it, and goes on from what was spent.
+//	word = anchor << anchorShift | spent
+//
+// An anchor of 0 stands for the states in which the epoch began. Any other anchor
+// says that all limits were full at base + anchor, in nanoseconds. Spent is the number
+// of whole tokens taken since then. So the states are a function of the word, and the
+// word changes as the states do in Limits.spend:
+//
+//	no limit is full:     word + cost
+//	all limits are full:  (now - base) << anchorShift | cost
+//
+// Whatever the word cannot express is decided with the lock, which ends the epoch: one
+// of several limits is full, a number needs more bits, a subtraction may round, or a
+// ledger is far away from its anchor.
+//
+// The word never decreases, so it never returns to a value that it had before. A cost
+// adds to the spent tokens, which are bounded and do not carry into the anchor. A limit
+// that is full although tokens were spent has been refilled since its anchor, so the
+// new anchor is a later one: if two goroutines read the same instant from the clock,
+// only the first of them finds the bucket full. The end of the epoch is the largest word.
+//
+// Two things follow. A compare-and-swap that succeeds has replaced the latest word. And
+// if a goroutine loads the same word twice, nothing was spent in between.
 type epoch struct {
-	limits   Limits   // never changed
-	states   []State  // at its beginning
-	single   [1]State // where they are, if it is one
-	capacity float64  // of the least limit
-	_        [56]byte // what decisions write is a cache line of its own
+	limits      Limits
+	ledgers     []ledger
+	base        time.Duration // a nanosecond before the epoch began
+	anchorShift uint8
+	spentMask   uint64
+	lastAnchor  uint64    // the largest
+	room        [2]uint64 // the most tokens to spend: from the first states, from full limits
+	single      [1]ledger // where the ledgers are, if it is one
 
-	spent atomic.Int64 // whole tokens since then, or epochOver
-	_     [56]byte
+	// These have cache lines of their own, since they are written while others read.
+	refused atomic.Uint64 // the word of a recent refusal
+	_       [56]byte
+	word    atomic.Uint64 // or epochOver
+	_       [56]byte
 }
 
-const epochOver = math.MinInt64
+type ledger struct {
+	Limit
+	first State // when the epoch began
+}
 
-// answer is a decision of an epoch.
+// epochOver is the word of an epoch that has ended.
+const epochOver = math.MaxUint64
+
+// answer is a decision of an epoch. It follows from one reading of the clock and one word.
 type answer struct {
-	spent int64         // after it
-	now   time.Duration // the reading of the clock by which it was made
-	ok    bool
-	wait  time.Duration // 0 when ok
+	word uint64 // after it
+	now  time.Duration
+	ok   bool
+	wait time.Duration // 0 when ok
 }
 
-// take decides about a whole cost, if the epoch lasts; a nil one is over.
+// step is what a cost does to a word.
+type step uint8
+
+const (
+	unknown step = iota // the lock has to decide
+	admit
+	refuse
+)
+
+// maxTries bounds how often a call tries again. It does so only if another call was
+// admitted meanwhile.
+const maxTries = 128
+
+// take decides about a whole cost, if the epoch lasts; a nil one does not. Other
+// goroutines decide at the same time, some of them by later readings of the clock. Each
+// decision is right for one instant between call and return:
 //
-// Others spend at the same time, some of them by later readings of the clock. An
-// admission is right if its own reading pays for all that was spent: since then more
-// has been refilled, which what it tells is left does not count. A refusal is right
-// only if nothing was spent between the reading and the decision.
+// An admission takes place at its compare-and-swap. With the lock it would count as
+// made at the latest reading of all admissions so far. That may be later than its own
+// reading, but the result is the same: what is paid for at the earlier reading is paid for
+// at the later one, and no limit is full at either of them, since tokens were taken by
+// the later one.
+//
+// A refusal takes place at its reading of the clock, and changes nothing. It is correct
+// if the word was the same before and after the reading. So the word of a recent refusal
+// is loaded before, and the present word after. If they are equal, nothing was spent in
+// between. If not, the present word has now been loaded, so the clock is read once more.
+// Package atomic puts all loads and stores into one order, and a monotonic clock fits
+// into it: a reading that begins after a load is not earlier than one that ended before
+// the store it loaded.
+//
+// It is tempting to load the present word both before and after the reading. But then, if
+// another processor spends meanwhile, each admission fetches the cache line twice.
 func (e *epoch) take(t *timeline.Timeline, cost float64) (a answer, decided bool) {
-	whole, ok := wholeCost(cost)
-	if e == nil || !ok || cost > e.capacity {
+	if e == nil || !isWhole(cost) {
 		return a, false
 	}
-	before := e.spent.Load()
+	before := e.refused.Load() // at first 0, the word at the beginning
 	now := t.Now()
-	for spent := before; spent != epochOver; spent = e.spent.Load() {
-		wait, lasts := e.wait(spent, now, cost)
+	for try := range maxTries {
+		word := e.word.Load()
+		next, wait, step := e.step(word, before, now, cost)
 		switch {
-		case wait > 0:
-			return answer{spent, now, false, wait}, e.spent.Load() == before
-		case !lasts:
+		case step == admit:
+			if e.word.CompareAndSwap(word, next) {
+				return answer{next, now, true, 0}, true
+			}
+		case step == unknown:
 			return a, false
-		case e.spent.CompareAndSwap(spent, spent+whole):
-			return answer{spent + whole, now, true, 0}, true
+		case word == before:
+			if try > 0 {
+				e.refused.Store(word)
+			}
+			return answer{word, now, false, wait}, true
+		default:
+			before, now = word, t.Now()
 		}
 	}
 	return a, false
 }
 
-// wait is Limits.wait after so many tokens. If it is 0, lasts is whether an admission
-// only adds to them: no state is to be anchored anew, and none has rounded, since the
-// next cost rounds what was left by then.
-func (e *epoch) wait(spent int64, now time.Duration, cost float64) (longest time.Duration, lasts bool) {
-	lasts = true
-	for i := range e.limits {
-		l, s := &e.limits[i], e.states[i].after(spent)
-		elapsed, need := s.elapsed(now), l.need(s, cost-l.slack(s))
-		if l.gain(elapsed) < need {
-			longest = max(longest, l.search(elapsed, need))
-		} else if l.IsFull(s, now) || l.isFar(s, now) || s.Balance+float64(spent) != e.states[i].Balance {
-			lasts = false
+// step returns the word after a cost at now; or, if the word was the same before now, how
+// long the cost has to wait.
+func (e *epoch) step(word, before uint64, now time.Duration, cost float64) (next uint64, wait time.Duration, s step) {
+	if word == epochOver {
+		return 0, 0, unknown
+	}
+	anchor, spent := e.split(word)
+	full, isFar := 0, false
+	for i := range e.ledgers {
+		l := &e.ledgers[i]
+		s := l.state(e.base, anchor, spent)
+		elapsed := s.elapsed(now)
+		gain, need := l.gain(elapsed), l.need(s, cost-l.slack(s))
+		switch {
+		case (gain < need || cost > l.Capacity) && cost != 0:
+			if word != before {
+				return 0, 0, refuse
+			}
+			if wait = max(wait, l.search(elapsed, need)); cost > l.Capacity {
+				wait = Never
+			}
+		case gain >= l.need(s, l.Capacity):
+			full++
+		case elapsed > maxElapsed:
+			isFar = true
 		}
 	}
-	return longest, lasts
+	switch {
+	case wait > 0:
+		return 0, wait, refuse
+	case full == len(e.ledgers):
+		// A reading before the anchor counts as the anchor.
+		if anchor, spent = max(uint64(now-e.base), anchor), 0; anchor > e.lastAnchor {
+			return 0, 0, unknown
+		}
+	case full > 0 || isFar:
+		return 0, 0, unknown
+	}
+	if spent += uint64(int64(cost)); spent > e.room[min(anchor, 1)] {
+		return 0, 0, unknown
+	}
+	return anchor<<(e.anchorShift&63) | spent, 0, admit
 }
 
-// appendStates appends what the states are after so many tokens.
-func (e *epoch) appendStates(states []State, spent int64) []State {
-	for _, s := range e.states {
-		states = append(states, s.after(spent))
+// split returns the parts of a word.
+func (e *epoch) split(word uint64) (anchor, spent uint64) {
+	return word >> (e.anchorShift & 63), word & e.spentMask
+}
+
+// state returns the state of a ledger after a word.
+func (l *ledger) state(base time.Duration, anchor, spent uint64) State {
+	s := l.first
+	if anchor > 0 {
+		s = State{l.Capacity, base + time.Duration(anchor)}
+	}
+	s.Balance -= float64(int64(spent))
+	return s
+}
+
+// appendStates appends the states after a word.
+func (e *epoch) appendStates(states []State, word uint64) []State {
+	anchor, spent := e.split(word)
+	for i := range e.ledgers {
+		states = append(states, e.ledgers[i].state(e.base, anchor, spent))
 	}
 	return states
 }
 
-func (s State) after(spent int64) State {
-	s.Balance -= float64(spent)
-	return s
+// end ends the epoch and sets the states to the ones it leaves.
+func (e *epoch) end(states []State) {
+	e.appendStates(states[:0], e.word.Swap(epochOver))
 }
 
-// wholeCost returns a cost that an epoch can count.
-func wholeCost(cost float64) (tokens int64, ok bool) {
-	tokens = int64(cost) // if out of range, anything
-	return tokens, float64(tokens) == cost && cost > 0
+// startEpoch returns an epoch that begins at now.
+func startEpoch(limits Limits, states []State, now time.Duration) *epoch {
+	spentBits := spentBits(limits)
+	e := &epoch{
+		limits:      limits,
+		base:        now - 1, // so that an anchor is at least 1
+		anchorShift: uint8(spentBits),
+		spentMask:   1<<spentBits - 1,
+		lastAnchor:  1<<(64-spentBits) - 2, // so that no word is epochOver
+	}
+	e.room = [2]uint64{e.spentMask, e.spentMask}
+	e.ledgers = e.single[:0]
+	for i, l := range limits {
+		e.ledgers = append(e.ledgers, ledger{l, states[i]})
+		e.room[0] = min(e.room[0], l.room(states[i].Balance))
+		e.room[1] = min(e.room[1], l.room(l.Capacity))
+	}
+	return e
 }
 
-// steady counts the decisions since an epoch that left the anchors where they are.
-type steady struct {
-	anchors   time.Duration // their sum, which may wrap: all that matters is whether it changes
+// spentBits returns how many bits of a word count spent tokens: enough for the largest
+// cost, many times. The others count nanoseconds: 18 minutes with capacities up to
+// 2^18 tokens, 65 microseconds with 2^42.
+func spentBits(limits Limits) int {
+	return max(24, bits.Len64(uint64(limits.capacity()))+6)
+}
+
+// room returns how many whole tokens an epoch may take from a balance, in one or many
+// subtractions, before one of them may round or the ledger is far away from its
+// anchor. Subtracting whole numbers yields no smaller binary digit than
+// the balance or 1 has. So if there is no rounding at the far end, there is none before.
+func (l Limit) room(balance float64) uint64 {
+	near := balance + maxDebt*l.Capacity
+	for exact := 0x1p48; exact >= 1 && near >= 1; exact /= 2 {
+		if (balance-exact)+exact == balance {
+			return uint64(min(exact, near))
+		}
+	}
+	return 0
+}
+
+// isWhole reports whether an epoch can count a cost: a whole number, 0 or more.
+func isWhole(cost float64) bool {
+	return float64(int64(cost)) == cost && cost >= 0 // int64 of a large cost may be anything
+}
+
+// busy counts decisions that an epoch could make.
+type busy struct {
 	decisions int
+	since     time.Duration // the instant of the first
+	anchors   time.Duration // the sum of the anchors, which may wrap: it only matters whether it changes
 }
 
-// decisionsToOpen is how many open an epoch: to begin one allocates, and to end one
-// reads the clock again, which a bucket that is mostly full, or refunded, is to be spared.
-const decisionsToOpen = 16
+// decisionsToEpoch is how many decisions in a short time start an epoch. Starting one
+// allocates, which buckets are spared that are used rarely, or mostly for other calls.
+const decisionsToEpoch = 16
 
-// openEpochLocked notes a decision, and opens an epoch if there were many about whole
-// costs that were a matter of the states alone. That takes the system clock, which never
-// steps back, since an epoch does not note the latest reading.
-func (b *Bucket) openEpochLocked(now time.Duration, p price) {
+// noteDecisionLocked takes note of a decision, and starts an epoch after many in a short
+// time by the states alone. An epoch does not keep the latest reading of the clock,
+// so it needs one that never steps back: the system clock.
+func (b *Bucket) noteDecisionLocked(now time.Duration, p price) {
 	q := &b.queue
-	if _, ok := wholeCost(p.all); !ok || p.each != nil || !q.isOpen() {
+	if p.each != nil || !isWhole(p.all) || !q.isOpen() || !b.time.IsSteady() || len(q.limits) == 0 {
 		return
 	}
-	anchors := time.Duration(0)
+	areEqual, anchors := true, b.busy.anchors
+	b.busy.anchors = 0
 	for i := range q.states {
-		anchors += q.states[i].Anchor
+		areEqual = areEqual && q.states[i].Anchor == q.states[0].Anchor
+		b.busy.anchors += q.states[i].Anchor
 	}
-	if anchors != b.steady.anchors {
-		b.steady = steady{anchors: anchors}
+	switch {
+	case !areEqual && b.busy.anchors != anchors:
+		b.busy.decisions = 0 // one of several limits was full
+		return
+	case b.busy.decisions == 0:
+		b.busy.since = now
 	}
-	b.steady.decisions++
-	if b.steady.decisions >= decisionsToOpen && b.time.Clock == nil && now >= q.latest {
-		e := &epoch{limits: q.limits, capacity: q.limits.capacity()}
-		e.states = append(e.single[:0], q.states...)
-		b.epoch.Store(e)
+	if b.busy.decisions++; b.busy.decisions < decisionsToEpoch || now < q.latest {
+		return
+	}
+	b.busy.decisions = 0
+	if short := time.Duration(1) << (64 - spentBits(q.limits)) / 16; now-b.busy.since < short {
+		b.epoch.Store(startEpoch(q.limits, q.states, now))
 	}
 }

@@ -191,26 +191,73 @@ func TestDecisionsWithoutTheLockHeedALaterReadingThatIsKnown(t *testing.T) {
 	})
 }
 
+// allocations counts those of ten times so many decisions, each of them and each ten
+// followed by something.
+func allocations(bucket *tokenbucket.Bucket, cost float64, decisions int, each, after func()) float64 {
+	return testing.AllocsPerRun(20, func() {
+		for range 10 {
+			for range decisions {
+				bucket.TryAcquire(cost)
+				each()
+			}
+			after()
+		}
+	})
+}
+
 func TestDecisionsWithoutTheLockBeginAfterSixteenOnes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		bucket := newBucket(t, nil, Limit{1 << 40, 1 << 40})
-		openings := func(cost float64, decisions int, after func()) float64 { // of ten times so many
-			return testing.AllocsPerRun(20, func() {
-				for range 10 {
-					for range decisions {
-						bucket.TryAcquire(cost)
-					}
-					after()
-				}
-			})
-		}
-		look, sleep := func() { bucket.Tokens() }, func() { time.Sleep(sec) }
+		look, nothing := func() { bucket.Tokens() }, func() {}
 		look()
-		require.Equal(t, 10.0, openings(1, 16, look))
-		require.Equal(t, 10.0, openings(1, 1000, look))
-		require.Equal(t, 5.0, openings(1, 8, look))
-		require.Equal(t, 0.0, openings(1, 15, sleep), "it is full each time")
-		require.Equal(t, 0.0, openings(0.5, 1000, look), "which no epoch counts")
+		require.Equal(t, 10.0, allocations(bucket, 1, 16, nothing, look))
+		require.Equal(t, 10.0, allocations(bucket, 1, 1000, nothing, look))
+		require.Equal(t, 5.0, allocations(bucket, 1, 8, nothing, look))
+		require.Equal(t, 0.0, allocations(bucket, 0.5, 1000, nothing, look), "no epoch counts halves")
+	})
+}
+
+func TestDecisionsWithoutTheLockGoOn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		one, two := newBucket(t, nil, Limit{100, 1e6}), newBucket(t, nil, Limit{100, 1e6}, Limit{200, 1e7})
+		nothing, sleep := func() {}, func() { time.Sleep(ms) }
+		for _, bucket := range []*tokenbucket.Bucket{one, two} {
+			require.Equal(t, 0.0, allocations(bucket, 1, 100, sleep, nothing), "it is full each time")
+			require.Equal(t, 0.0, allocations(bucket, 100, 100, sleep, nothing), "by then")
+			require.Equal(t, 10.0, allocations(bucket, 1, 100, nothing, func() {
+				bucket.TryAcquire(0)
+				bucket.TryAcquire(101)
+				bucket.Limits()
+			}), "Limits returns a copy")
+		}
+	})
+}
+
+func TestRarelyUsedBucketsAllocateNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for _, limits := range [][]Limit{{{100, 1}}, {{100, 1}, {1000, 1}}, {{1 << 40, 1}}} {
+			bucket := newBucket(t, nil, limits...)
+			require.Equal(t, 0.0, allocations(bucket, 1, 100, func() { time.Sleep(5 * time.Minute) }, func() {}))
+		}
+	})
+}
+
+// As many tokens are spent as the word of an epoch can count, and more.
+func TestDecisionsWithoutTheLockSpendALot(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		random := rand.New(rand.NewPCG(39, 40))
+		for _, capacity := range []float64{1, 1 << 18, 1<<18 + 0.5, 1 << 30, 1 << 42} {
+			limit := Limit{capacity, capacity * 1e3}
+			s := steadily{newBucket(t, nil, limit), time.Now(), Limits{limit}, []State{limit.Full(0)}}
+			s.decide(t, random, math.Floor(capacity))
+			for range 2000 {
+				time.Sleep(ms / 2)
+				s.decide(t, random, math.Ceil(capacity/4))
+				s.decide(t, random, math.Ceil(capacity/4))
+			}
+			_, states := s.bucket.State()
+			require.Equal(t, s.states, states)
+		}
 	})
 }
 

@@ -62,6 +62,10 @@ func (ls Limits) take(states []State, now time.Duration, p price) (d Decision) {
 
 // describe adds to a decision what is left after it.
 func (ls Limits) describe(d *Decision, states []State, now time.Duration, p price) {
+	if len(ls) == 1 {
+		d.Limit, d.Tokens = ls[0], ls[0].Tokens(states[0], now)
+		return
+	}
 	d.LimitIndex = ls.binding(states, now, p)
 	if d.LimitIndex >= 0 {
 		d.Limit = ls[d.LimitIndex]

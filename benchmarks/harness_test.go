@@ -44,9 +44,9 @@ type load struct {
 }
 
 var (
-	admitted = load{"admitted", tokenbucket.Limit{Capacity: 1 << 30, RefillPerSec: 1000}, true}
+	full     = load{"full", tokenbucket.Limit{Capacity: 1e6, RefillPerSec: 1e9}, true} // again after 1 ns
+	draining = load{"draining", tokenbucket.Limit{Capacity: 1 << 30, RefillPerSec: 1000}, true}
 	refused  = load{"refused", tokenbucket.Limit{Capacity: 1, RefillPerSec: 1.0 / 3600}, false}
-	loads    = []load{admitted, refused}
 )
 
 // ready spends the one token of a load that is refused.

@@ -128,7 +128,7 @@ func (m middleware) serve(tb testing.TB, l load) (admit func() bool, answer func
 
 // BenchmarkHTTP is a request through each middleware to a handler that does nothing.
 func BenchmarkHTTP(b *testing.B) {
-	for _, l := range loads {
+	for _, l := range []load{draining, refused} {
 		for _, m := range middlewares {
 			b.Run(m.name+"/"+l.name, func(b *testing.B) {
 				admit, _ := m.serve(b, l)
@@ -144,7 +144,7 @@ func BenchmarkHTTP(b *testing.B) {
 func TestHTTPFields(t *testing.T) {
 	for _, m := range middlewares[1:] {
 		t.Run(m.name, func(t *testing.T) {
-			for _, l := range loads {
+			for _, l := range []load{draining, refused} {
 				admit, answer := m.serve(t, l)
 				require.Equal(t, l.admitted, admit())
 				t.Attr(l.name, fieldsOf(answer().Header()))
@@ -163,7 +163,7 @@ func TestHTTPConstants(t *testing.T) {
 		require.Equal(t, l.admitted, admit())
 		return answer()
 	}
-	for _, l := range loads {
+	for _, l := range []load{draining, refused} {
 		constant, own := answers(wrapFields, l), answers(wrapBuckets, l)
 		require.Equal(t, slices.Sorted(maps.Keys(own.Header())), slices.Sorted(maps.Keys(constant.Header())))
 		require.Equal(t, own.Body.Len(), constant.Body.Len())

@@ -66,14 +66,15 @@ func openMutex(testing.TB, tokenbucket.Limit) func() bool {
 	}
 }
 
-// BenchmarkOne is one limiter that admits everything, or refuses everything. Peers
+// BenchmarkOne is one limiter that is full at each request, one that drains, and one that
+// refuses everything. Peers
 // that know only keys have one key.
 func BenchmarkOne(b *testing.B) {
 	all := append(singles[:len(singles):len(singles)], machine...)
 	for _, p := range perKeys[2:] {
 		all = append(all, p.oneKey())
 	}
-	for _, l := range loads {
+	for _, l := range []load{full, draining, refused} {
 		able := all
 		if !l.admitted {
 			able = slices.DeleteFunc(slices.Clone(all), func(p single) bool { return p.admitsOnly })

@@ -40,7 +40,9 @@ type perKey struct {
 var singles = []single{
 	{name: "x-time-rate", open: openRate},
 	{name: ours, open: openBucket},
+	{name: ours + "-2-limits", open: openTwo},
 	{name: ours + "-Take", open: openTake},
+	{name: ours + "-2-limits-Take", open: openTwoTake},
 	{name: "juju", open: openJuju},
 	{name: "tailscale", open: openTailscale},
 	{name: "failsafe", open: openFailsafe},
@@ -78,6 +80,21 @@ func openBucket(_ testing.TB, l tokenbucket.Limit) func() bool {
 func openTake(_ testing.TB, l tokenbucket.Limit) func() bool {
 	bucket := tokenbucket.MustNew(l)
 	return func() bool { return bucket.Take(1).OK }
+}
+
+// openTwo is openBucket with a second limit, which is twice the first.
+func openTwo(_ testing.TB, l tokenbucket.Limit) func() bool {
+	bucket := tokenbucket.MustNew(l, twice(l))
+	return func() bool { _, ok := bucket.TryAcquire(1); return ok }
+}
+
+func openTwoTake(_ testing.TB, l tokenbucket.Limit) func() bool {
+	bucket := tokenbucket.MustNew(l, twice(l))
+	return func() bool { return bucket.Take(1).OK }
+}
+
+func twice(l tokenbucket.Limit) tokenbucket.Option {
+	return tokenbucket.WithLimit(tokenbucket.Limit{Capacity: 2 * l.Capacity, RefillPerSec: 2 * l.RefillPerSec})
 }
 
 func openJuju(_ testing.TB, l tokenbucket.Limit) func() bool {
@@ -180,7 +197,7 @@ func TestPeersDecideAsTheirLoadSays(t *testing.T) {
 		all = append(all, p.oneKey())
 	}
 	for _, p := range all {
-		for _, l := range loads {
+		for _, l := range []load{full, draining, refused} {
 			if p.admitsOnly && !l.admitted {
 				continue
 			}

@@ -54,6 +54,9 @@ func (t *Timeline) Now() time.Duration {
 	return min(t.Clock.Since(t.Origin), End)
 }
 
+// IsSteady reports whether the clock is known to never step back.
+func (t *Timeline) IsSteady() bool { return t.Clock == nil }
+
 // After returns a channel on which the time is sent once d has elapsed.
 func (t *Timeline) After(d time.Duration) <-chan time.Time {
 	if t.Clock == nil {
