@@ -25,7 +25,7 @@ import (
 )
 
 var (
-	numbers = flag.String("tables", "1,2,3,4,5,6,7", "which tables, by number")
+	numbers = flag.String("tables", "1,2,3,4,5,6,7,8", "which tables, by number")
 	rounds  = flag.Int("rounds", 6, "how often each peer is measured")
 	logFile = flag.String("log", "", "a file to add this run's output to; the tables show all rounds in it")
 )

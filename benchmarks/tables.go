@@ -109,6 +109,17 @@ var tables = []table{
 		note: "On a virtual clock, 10 tokens a second, none there. At best 5 tokens take 500 ms among others' tries for one, 20 a second; and one token 100 ms, when a waiter for 5 ahead of it gives up after 100 ms. throttled has no queue: who is refused comes back when told to.",
 		test: "TestFairness",
 	},
+	{
+		number: "8", title: "Bytes per second",
+		note:   "Copies in memory, from a full bucket and then for a second, in buffers of a second or 1 MiB. x-time-rate waits by hand for the same chunks as tokenbucket, from the same capacity; juju has that capacity and writes whole buffers. rclone and restic are their ways with x/time/rate: a capacity of 4 MiB (1/64 s of the rate, if that is more) and of a second.",
+		bench:  "Bytes",
+		passes: []pass{{".", "1x", "2"}},
+		views: []view{
+			{unit: "of-rate", caption: "Rate reached after what the full bucket held, of the configured one; more than 1 is wrong", format: "%.4f"},
+			{unit: "ms-ahead", caption: "Largest window: how far it ran ahead of the rate, in ms", format: "%.1f"},
+			{unit: "cpu-ms/GB", caption: "Processor time: x-time-rate in ms per gigabyte, the others as a ratio to it", base: "x-time-rate", compare: ratio, format: "%.2f"},
+		},
+	},
 }
 
 // write writes a table and all its views.

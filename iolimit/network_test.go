@@ -52,13 +52,17 @@ func (c *recordingConn) Write(p []byte) (int, error) {
 	return c.TCPConn.Write(p)
 }
 
-// listen returns a limited listener on a loopback port; its connections write to the recorder.
+// requests is the limit of what a server reads, in chunks of 32 bytes.
+var requests = tokenbucket.Limit{Capacity: 64, RefillPerSec: 100e3}
+
+// listen returns a listener on a loopback port whose connections are limited in both
+// directions. They note in the recorder what they write.
 func listen(t *testing.T, buckets ...*tokenbucket.Bucket) (net.Listener, *recorder) {
 	inner, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	all := newRecorder()
 	l := iolimit.NewListener(&recordingListener{Listener: inner, all: all}, func(net.Conn) []iolimit.Option {
-		return []iolimit.Option{iolimit.WithWrite(buckets...)}
+		return []iolimit.Option{iolimit.WithRead(tokenbucket.MustNew(requests)), iolimit.WithWrite(buckets...)}
 	})
 	t.Cleanup(func() { l.Close() })
 	return l, all
@@ -162,17 +166,21 @@ func TestOverHTTP(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			server, all := serveHTTP(t, handler, tokenbucket.MustNew(fast))
 			start(server)
-			each(t, func() error {
-				answer, err := server.Client().Post(server.URL, "text/plain", io.LimitReader(newSource(), 10))
-				if err != nil {
-					return err
-				}
-				defer answer.Body.Close()
-				return checkPayload(answer.Body)
-			})
+			each(t, func() error { return post(server) })
+			require.NoError(t, post(server), "a connection can be used again")
 			requireWithin(t, fast, all)
 		})
 	}
+}
+
+// post sends a request with a body of 10 bytes, and checks the answer.
+func post(server *httptest.Server) error {
+	answer, err := server.Client().Post(server.URL, "text/plain", io.LimitReader(newSource(), 10))
+	if err != nil {
+		return err
+	}
+	defer answer.Body.Close()
+	return checkPayload(answer.Body)
 }
 
 // counting returns a bucket that never waits, and a function that returns the bytes it was

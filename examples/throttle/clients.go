@@ -1,0 +1,55 @@
+package main
+
+import (
+	"sync"
+
+	"github.com/aa014e13/tokenbucket"
+)
+
+// clients holds a bucket for each client that downloads, or whose bucket is not full yet.
+type clients struct {
+	limit tokenbucket.Limit
+	mu    sync.Mutex
+	all   map[string]*entry
+}
+
+type entry struct {
+	bucket    *tokenbucket.Bucket
+	downloads int
+}
+
+func newClients(limit tokenbucket.Limit) *clients {
+	return &clients{limit: limit, all: map[string]*entry{}}
+}
+
+// use returns the bucket of a client. It stays the client's until it has been released as
+// often as used and is full again, like the one that a new client gets.
+func (c *clients) use(key string) (bucket *tokenbucket.Bucket, release func()) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.sweepLocked()
+	e := c.all[key]
+	if e == nil {
+		e = &entry{bucket: tokenbucket.MustNew(c.limit)} // newThrottle has checked it
+		c.all[key] = e
+	}
+	e.downloads++
+	return e.bucket, func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		e.downloads--
+	}
+}
+
+// sweepLocked forgets some clients, more than come with each use.
+func (c *clients) sweepLocked() {
+	looked := 0
+	for key, e := range c.all {
+		if e.downloads == 0 && e.bucket.Tokens() >= c.limit.Capacity {
+			delete(c.all, key)
+		}
+		if looked++; looked == 4 {
+			return
+		}
+	}
+}
