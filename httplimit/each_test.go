@@ -12,6 +12,7 @@ import (
 
 	"github.com/aa014e13/tokenbucket"
 	"github.com/aa014e13/tokenbucket/httplimit"
+	"github.com/aa014e13/tokenbucket/internal/testing/waittest"
 )
 
 // levels is a Limiter of several limits at a standing clock, all of whose methods take
@@ -106,8 +107,18 @@ func costingEach(costs ...float64) httplimit.Option {
 
 // 3 requests and 1000 tokens a minute; a request costs 1 and 400.
 func TestCostOfEachLimit(t *testing.T) {
-	l := newLevels(3, 1000)
-	g := newGatewayOf(t, l, costingEach(1, 400), httplimit.WithPolicyNames("requests", "tokens"))
+	own := newLevels(3, 1000).limits
+	clock := new(waittest.Clock)
+	bucket := tokenbucket.MustNew(own[0], tokenbucket.WithLimit(own[1]), tokenbucket.WithClock(clock))
+	for name, limiter := range map[string]httplimit.Limiter{
+		"another's": newLevels(3, 1000), "Shared": httplimit.Shared(bucket),
+	} {
+		t.Run(name, func(t *testing.T) { requireCostOfEachLimit(t, limiter) })
+	}
+}
+
+func requireCostOfEachLimit(t *testing.T, limiter httplimit.Limiter) {
+	g := newGatewayOf(t, limiter, costingEach(1, 400), httplimit.WithPolicyNames("requests", "tokens"), httplimit.WithAdmission())
 	const policy = `"requests";q=3;w=60, "tokens";q=1000;w=60`
 	require.Equal(t, 200, g.get("/").StatusCode)
 	requireFields(t, map[string]string{
@@ -122,7 +133,14 @@ func TestCostOfEachLimit(t *testing.T) {
 	}, refused)
 	require.Equal(t, "Tokens needed: 400, left: 200. Retry in 12 s.", body(t, refused)["detail"])
 	require.Equal(t, "tokens", g.lastEvent().Policy)
-	require.Equal(t, []float64{1, 200}, l.tokens, "a refusal takes nothing from either")
+
+	all := settler(limiter)
+	require.NoError(t, all.RefundEach(context.Background(), g.lastEvent().Key, 0, 250))
+	require.NoError(t, all.ChargeEach(context.Background(), g.lastEvent().Key, 0, 50))
+	d, err := all.TakeEach(context.Background(), g.lastEvent().Key, 1, 400) // the refusal took nothing from either
+	require.NoError(t, err)
+	require.True(t, d.OK)
+	require.Equal(t, 0.0, d.Tokens)
 }
 
 // Costs through Both are in the order of its Limits.

@@ -110,6 +110,18 @@ func (s shared) Charge(_ context.Context, _ string, cost float64) error {
 	return s.bucket.Charge(cost)
 }
 
+func (s shared) TakeEach(_ context.Context, _ string, costs ...float64) (tokenbucket.Decision, error) {
+	return s.bucket.TakeEach(costs...), nil
+}
+
+func (s shared) RefundEach(_ context.Context, _ string, costs ...float64) error {
+	return s.bucket.RefundEach(costs...)
+}
+
+func (s shared) ChargeEach(_ context.Context, _ string, costs ...float64) error {
+	return s.bucket.ChargeEach(costs...)
+}
+
 // PerKey gives every client a bucket of its own. It returns nil for nil, for which New
 // returns an error.
 func PerKey(buckets *keyed.Buckets[string]) Refunder {
