@@ -84,29 +84,28 @@ func (b *booking) passTime() {
 }
 
 func (b *booking) act() {
-	cost := float64(b.random.IntN(int(b.least())*4+1)) / 4
-	tokens := float64(b.random.IntN(24)) / 4
+	costs, tokens := b.randomCosts(), b.randomTokens()
 	switch b.random.IntN(10) {
 	case 0, 1, 2:
-		r, err := b.bucket.Reserve(cost)
+		r, err := b.reserve(costs)
 		require.NoError(b, err)
-		b.booked = append(b.booked, booked{r, b.oracle.Wait(cost)})
+		b.booked = append(b.booked, booked{r, b.oracle.Wait(costs...)})
 	case 3, 4:
 		if len(b.booked) > 0 {
 			r := b.booked[b.random.IntN(len(b.booked))]
 			require.Equal(b, b.oracle.Cancel(r.place), r.Cancel(), b.where)
 		}
 	case 5:
-		wait, ok := b.bucket.TryAcquire(cost)
-		want, wantOK := b.oracle.Try(cost)
+		wait, ok := b.tryAcquire(costs)
+		want, wantOK := b.oracle.Try(costs...)
 		require.Equal(b, wantOK, ok, b.where)
 		require.Equal(b, b.told(want), wait, b.where)
 	case 6:
-		require.NoError(b, b.bucket.Refund(tokens))
-		b.oracle.Refund(tokens)
+		require.NoError(b, b.refund(tokens))
+		b.oracle.Refund(tokens...)
 	case 7:
-		require.NoError(b, b.bucket.Charge(tokens))
-		b.oracle.Charge(tokens)
+		require.NoError(b, b.charge(tokens))
+		b.oracle.Charge(tokens...)
 	case 8:
 		b.pauseOrSetLimits()
 	case 9:
@@ -115,6 +114,59 @@ func (b *booking) act() {
 			b.oracle.Fill()
 		}
 	}
+}
+
+// randomCosts returns one cost for all limits, or one for each of them.
+func (b *booking) randomCosts() []float64 {
+	if b.random.IntN(2) == 0 {
+		return []float64{float64(b.random.IntN(int(b.least())*4+1)) / 4}
+	}
+	costs := make([]float64, len(b.limits))
+	for i, l := range b.limits {
+		costs[i] = float64(b.random.IntN(2)*b.random.IntN(int(l.Capacity)*4+1)) / 4
+	}
+	return costs
+}
+
+func (b *booking) randomTokens() []float64 {
+	tokens := make([]float64, 1+b.random.IntN(2)*(len(b.limits)-1))
+	for i := range tokens {
+		tokens[i] = float64(b.random.IntN(24)) / 4
+	}
+	return tokens
+}
+
+// one reports whether costs are one for all limits.
+func (b *booking) one(costs []float64) bool {
+	return len(costs) < len(b.limits) || b.random.IntN(2) == 0 && len(costs) == 1
+}
+
+func (b *booking) reserve(costs []float64) (*tokenbucket.Reservation, error) {
+	if b.one(costs) {
+		return b.bucket.Reserve(costs[0])
+	}
+	return b.bucket.ReserveEach(costs...)
+}
+
+func (b *booking) tryAcquire(costs []float64) (wait time.Duration, ok bool) {
+	if b.one(costs) {
+		return b.bucket.TryAcquire(costs[0])
+	}
+	return b.bucket.TryAcquireEach(costs...)
+}
+
+func (b *booking) refund(costs []float64) error {
+	if b.one(costs) {
+		return b.bucket.Refund(costs[0])
+	}
+	return b.bucket.RefundEach(costs...)
+}
+
+func (b *booking) charge(costs []float64) error {
+	if b.one(costs) {
+		return b.bucket.Charge(costs[0])
+	}
+	return b.bucket.ChargeEach(costs...)
 }
 
 func (b *booking) pauseOrSetLimits() {
@@ -147,7 +199,7 @@ func (b *booking) check() {
 		if r.place.Served {
 			want = 0
 		} else if b.oracle.Queued(r.place) {
-			want = b.told(b.oracle.Due(r.place, 0) - b.now)
+			want = b.told(b.oracle.Due(r.place) - b.now)
 		}
 		require.Equal(b, want, r.Delay(), "%s: reservation %d", b.where, i)
 		if want == Never || want == 0 {

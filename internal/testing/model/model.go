@@ -6,6 +6,7 @@ package model
 
 import (
 	"math/big"
+	"slices"
 	"time"
 
 	"github.com/aa014e13/tokenbucket"
@@ -47,7 +48,10 @@ func Exact(x float64) *big.Rat { return new(big.Rat).SetFloat64(x) }
 // At returns the bucket as it is at a later instant if nothing is taken until
 // then. An earlier instant counts as the one that the bucket is at.
 func (b *Bucket) At(now time.Duration) *Bucket {
-	later := &Bucket{b.limits, make([]*big.Rat, len(b.tokens)), max(b.at, now)}
+	if now <= b.at {
+		return &Bucket{b.limits, slices.Clone(b.tokens), b.at}
+	}
+	later := &Bucket{b.limits, make([]*big.Rat, len(b.tokens)), now}
 	seconds := new(big.Rat).SetFrac(elapsed(b.at, later.at), big.NewInt(1e9))
 	for i, l := range b.limits {
 		gain := new(big.Rat).Mul(seconds, l.RefillPerSec)
@@ -64,11 +68,23 @@ func (b *Bucket) Least() *big.Rat { return least(b.tokens...) }
 
 // Wait returns how long a cost has to wait, for all the limits, if nothing else is
 // taken: 0 if it is there, else rounded up to the nanosecond.
-func (b *Bucket) Wait(cost *big.Rat) (longest time.Duration) {
-	for i := range b.limits {
+func (b *Bucket) Wait(cost *big.Rat) time.Duration { return b.WaitEach(b.same(cost)) }
+
+// WaitEach is Wait with one cost for each limit.
+func (b *Bucket) WaitEach(costs []*big.Rat) (longest time.Duration) {
+	for i, cost := range costs {
 		longest = max(longest, b.WaitOf(i, cost))
 	}
 	return longest
+}
+
+// same returns one cost as a cost for each limit.
+func (b *Bucket) same(cost *big.Rat) []*big.Rat {
+	costs := make([]*big.Rat, len(b.limits))
+	for i := range costs {
+		costs[i] = cost
+	}
+	return costs
 }
 
 // WaitOf is Wait for one of the limits.
@@ -88,26 +104,43 @@ func (b *Bucket) WaitOf(limit int, cost *big.Rat) time.Duration {
 // Take admits a cost at now and spends it, or changes nothing and returns how long
 // it has to wait.
 func (b *Bucket) Take(now time.Duration, cost *big.Rat) (wait time.Duration, ok bool) {
-	if wait = b.At(now).Wait(cost); wait > 0 {
+	return b.TakeEach(now, b.same(cost))
+}
+
+// TakeEach is Take with one cost for each limit: all of them are spent or none.
+func (b *Bucket) TakeEach(now time.Duration, costs []*big.Rat) (wait time.Duration, ok bool) {
+	later := b.At(now)
+	if wait = later.WaitEach(costs); wait > 0 {
 		return wait, false
 	}
-	b.Charge(now, cost)
+	*b = *later
+	b.spend(costs)
 	return 0, true
 }
 
 // Charge spends a cost at now, whether it is there or not.
-func (b *Bucket) Charge(now time.Duration, cost *big.Rat) {
+func (b *Bucket) Charge(now time.Duration, cost *big.Rat) { b.ChargeEach(now, b.same(cost)) }
+
+// ChargeEach is Charge with one cost for each limit.
+func (b *Bucket) ChargeEach(now time.Duration, costs []*big.Rat) {
 	*b = *b.At(now)
+	b.spend(costs)
+}
+
+func (b *Bucket) spend(costs []*big.Rat) {
 	for i, tokens := range b.tokens {
-		b.tokens[i] = new(big.Rat).Sub(tokens, cost)
+		b.tokens[i] = new(big.Rat).Sub(tokens, costs[i])
 	}
 }
 
 // Refund gives tokens back at now, up to the capacities.
-func (b *Bucket) Refund(now time.Duration, tokens *big.Rat) {
-	b.Charge(now, new(big.Rat).Neg(tokens))
+func (b *Bucket) Refund(now time.Duration, tokens *big.Rat) { b.RefundEach(now, b.same(tokens)) }
+
+// RefundEach is Refund with tokens for each limit.
+func (b *Bucket) RefundEach(now time.Duration, tokens []*big.Rat) {
+	*b = *b.At(now)
 	for i, l := range b.limits {
-		b.tokens[i] = least(l.Capacity, b.tokens[i])
+		b.tokens[i] = least(l.Capacity, new(big.Rat).Add(b.tokens[i], tokens[i]))
 	}
 }
 

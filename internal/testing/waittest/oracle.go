@@ -10,7 +10,8 @@ import (
 
 // Oracle is a bucket and its queue in whole numbers, served step by step: what the
 // others are to answer. Its limits have whole capacities and refills, the costs
-// are multiples of a billionth of a token. It is not safe for concurrent use.
+// are multiples of a billionth of a token. Methods that take costs take one for all limits,
+// or one for each. It is not safe for concurrent use.
 type Oracle struct {
 	limits []tokenbucket.Limit
 	levels []int64       // by limit, in billionths of a token: what a refill of 1 brings in a nanosecond
@@ -23,7 +24,7 @@ type Oracle struct {
 type Place struct {
 	Served bool
 	Due    time.Duration // the instant of the grant, once Served
-	cost   int64
+	costs  []int64       // one for each limit
 }
 
 // NewOracle returns a bucket that is full at 0.
@@ -35,6 +36,17 @@ func NewOracle(limits ...tokenbucket.Limit) *Oracle {
 	return o
 }
 
+// costs returns one cost for each limit, in billionths of a token.
+func (o *Oracle) costs(tokens []float64) []int64 {
+	costs := make([]int64, len(o.limits))
+	for i := range costs {
+		costs[i] = nano(tokens[min(i, len(tokens)-1)])
+	}
+	return costs
+}
+
+func isFree(costs []int64) bool { return slices.Max(costs) == 0 }
+
 func nano(tokens float64) int64 { return int64(math.Round(tokens * 1e9)) }
 
 // Advance serves everyone who is due by now, and refills. An earlier instant
@@ -43,11 +55,11 @@ func (o *Oracle) Advance(now time.Duration) {
 	o.now = max(o.now, now)
 	for len(o.queue) > 0 {
 		head := o.queue[0]
-		due := o.at + o.wait(head.cost)
+		due := o.at + o.wait(head.costs)
 		if due > o.now {
 			break
 		}
-		o.take(due, head.cost)
+		o.take(due, head.costs)
 		head.Served, head.Due = true, due
 		o.queue = o.queue[1:]
 	}
@@ -64,50 +76,59 @@ func (o *Oracle) refill(to time.Duration) {
 	o.at = to
 }
 
-func (o *Oracle) take(at time.Duration, cost int64) {
+func (o *Oracle) take(at time.Duration, costs []int64) {
 	o.refill(at)
 	for i := range o.levels {
-		o.levels[i] -= cost
+		o.levels[i] -= costs[i]
 	}
 }
 
-// wait returns how long after o.at a cost is there.
-func (o *Oracle) wait(cost int64) (longest time.Duration) {
+// wait returns how long after o.at costs are there.
+func (o *Oracle) wait(costs []int64) (longest time.Duration) {
 	for i, l := range o.limits {
-		refill := int64(l.RefillPerSec)
-		longest = max(longest, time.Duration((cost-o.levels[i]+refill-1)/refill))
+		if refill := int64(l.RefillPerSec); costs[i] > 0 {
+			longest = max(longest, time.Duration((costs[i]-o.levels[i]+refill-1)/refill))
+		}
 	}
 	return longest
 }
 
 // Try returns what TryAcquire has to, told from the present.
-func (o *Oracle) Try(cost float64) (wait time.Duration, ok bool) {
-	if wait = o.Due(nil, cost) - o.now; wait > 0 && cost > 0 {
+func (o *Oracle) Try(tokens ...float64) (wait time.Duration, ok bool) {
+	costs := o.costs(tokens)
+	if wait = o.due(nil, costs) - o.now; wait > 0 && !isFree(costs) {
 		return wait, false
 	}
-	o.take(o.at, nano(cost))
+	o.take(o.at, costs)
 	return 0, true
 }
 
-// Due returns when one who waits will be served, if nothing changes; for nil, a
-// newcomer with a cost.
-func (o *Oracle) Due(place *Place, cost float64) time.Duration {
+// Due returns when one who waits will be served, if nothing changes.
+func (o *Oracle) Due(place *Place) time.Duration { return o.due(place, nil) }
+
+// due is Due for a place or, if that is nil, for a newcomer with costs.
+func (o *Oracle) due(place *Place, costs []int64) time.Duration {
 	ahead := Oracle{limits: o.limits, levels: slices.Clone(o.levels), at: o.at}
-	for _, p := range append(slices.Clone(o.queue), &Place{cost: nano(cost)}) {
-		due := ahead.at + ahead.wait(p.cost)
+	places := o.queue
+	if place == nil {
+		place = &Place{costs: costs}
+		places = append(slices.Clone(o.queue), place)
+	}
+	for _, p := range places {
+		due := ahead.at + ahead.wait(p.costs)
 		if p == place {
 			return due
 		}
-		ahead.take(due, p.cost)
+		ahead.take(due, p.costs)
 	}
 	return max(ahead.at, o.now)
 }
 
-// Wait takes a place in the queue, or the cost if it is there.
-func (o *Oracle) Wait(cost float64) *Place {
-	p := &Place{cost: nano(cost)}
-	if wait := o.Due(nil, cost) - o.now; wait <= 0 || cost == 0 {
-		o.take(o.at, p.cost)
+// Wait takes a place in the queue, or the costs if they are there.
+func (o *Oracle) Wait(tokens ...float64) *Place {
+	p := &Place{costs: o.costs(tokens)}
+	if wait := o.due(nil, p.costs) - o.now; wait <= 0 || isFree(p.costs) {
+		o.take(o.at, p.costs)
 		p.Served, p.Due = true, o.now
 		return p
 	}
@@ -127,15 +148,16 @@ func (o *Oracle) Cancel(p *Place) bool {
 }
 
 // Refund gives tokens back.
-func (o *Oracle) Refund(tokens float64) {
+func (o *Oracle) Refund(tokens ...float64) {
+	costs := o.costs(tokens)
 	for i, l := range o.limits {
-		o.levels[i] = min(nano(l.Capacity), o.levels[i]+nano(tokens))
+		o.levels[i] = min(nano(l.Capacity), o.levels[i]+costs[i])
 	}
 	o.Advance(o.now)
 }
 
 // Charge takes tokens regardless.
-func (o *Oracle) Charge(tokens float64) { o.take(o.at, nano(tokens)) }
+func (o *Oracle) Charge(tokens ...float64) { o.take(o.at, o.costs(tokens)) }
 
 // Fill makes the bucket full, as if new.
 func (o *Oracle) Fill() {
@@ -157,12 +179,17 @@ func (o *Oracle) Pause(d time.Duration) {
 // SetLimits changes the limits. Those who wait for more than there can be leave.
 func (o *Oracle) SetLimits(limits ...tokenbucket.Limit) {
 	o.limits = slices.Clone(limits)
-	least := int64(math.MaxInt64)
 	for i, l := range limits {
 		o.levels[i] = min(o.levels[i], nano(l.Capacity))
-		least = min(least, nano(l.Capacity))
 	}
-	o.queue = slices.DeleteFunc(slices.Clone(o.queue), func(p *Place) bool { return p.cost > least })
+	o.queue = slices.DeleteFunc(slices.Clone(o.queue), func(p *Place) bool {
+		for i, l := range limits {
+			if p.costs[i] > nano(l.Capacity) {
+				return true
+			}
+		}
+		return false
+	})
 	o.Advance(o.now)
 }
 
@@ -174,9 +201,11 @@ func (o *Oracle) Waiting() int { return len(o.queue) }
 
 // Tokens returns the least level less what is queued for, in tokens.
 func (o *Oracle) Tokens() float64 {
-	least := slices.Min(o.levels)
+	levels := slices.Clone(o.levels)
 	for _, p := range o.queue {
-		least -= p.cost
+		for i := range levels {
+			levels[i] -= p.costs[i]
+		}
 	}
-	return float64(least) / 1e9
+	return float64(slices.Min(levels)) / 1e9
 }
