@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -53,8 +54,9 @@ func (p *pipes) dial(context.Context, string, string) (net.Conn, error) {
 }
 
 // inMemory runs a test in a bubble with a server in memory, over HTTP/1.1 and over
-// HTTP/2, and with a base that leads to it.
-func inMemory(t *testing.T, handler http.HandlerFunc, act func(t *testing.T, base *http.Transport)) {
+// HTTP/2, and with a base that leads to it. If idle is above 0, the server closes
+// connections that get no request for so long.
+func inMemory(t *testing.T, idle time.Duration, handler http.HandlerFunc, act func(t *testing.T, base *http.Transport)) {
 	var http1, http2 http.Protocols
 	http1.SetHTTP1(true)
 	http2.SetUnencryptedHTTP2(true)
@@ -62,7 +64,7 @@ func inMemory(t *testing.T, handler http.HandlerFunc, act func(t *testing.T, bas
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				listener := &pipes{make(chan net.Conn), make(chan struct{})}
-				server := &http.Server{Protocols: protocols, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				server := &http.Server{Protocols: protocols, ReadHeaderTimeout: idle, IdleTimeout: idle, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 					assert.Equal(t, name, r.Proto)
 					handler(w, r)
 				})}
@@ -114,7 +116,7 @@ func put(t *testing.T, client *http.Client, url string) (status int, text string
 
 func TestTransportInMemory(t *testing.T) {
 	t.Run("exact instants", func(t *testing.T) {
-		inMemory(t, refusing(0, ""), func(t *testing.T, base *http.Transport) {
+		inMemory(t, 0, refusing(0, ""), func(t *testing.T, base *http.Transport) {
 			start := time.Now()
 			transport, err := httplimit.NewTransport(httplimit.AllHosts(tokenbucket.MustNew(oneASecond)), httplimit.WithBase(base))
 			require.NoError(t, err)
@@ -127,7 +129,7 @@ func TestTransportInMemory(t *testing.T) {
 		})
 	})
 	t.Run("openai-go#495", func(t *testing.T) {
-		inMemory(t, refusing(2, strings.Repeat("too fast ", 5000)), func(t *testing.T, base *http.Transport) {
+		inMemory(t, 0, refusing(2, strings.Repeat("too fast ", 5000)), func(t *testing.T, base *http.Transport) {
 			start := time.Now()
 			transport, err := httplimit.NewTransport(httplimit.AllHosts(tokenbucket.MustNew(oneASecond)), httplimit.WithBase(base), httplimit.WithRetries(2))
 			require.NoError(t, err)
@@ -140,7 +142,7 @@ func TestTransportInMemory(t *testing.T) {
 	})
 	t.Run("the last refusal comes back", func(t *testing.T) {
 		long := strings.Repeat("too fast ", 5000)
-		inMemory(t, refusing(2, long), func(t *testing.T, base *http.Transport) {
+		inMemory(t, 0, refusing(2, long), func(t *testing.T, base *http.Transport) {
 			transport, err := httplimit.NewTransport(httplimit.AllHosts(tokenbucket.MustNew(oneASecond)), httplimit.WithBase(base), httplimit.WithRetries(1))
 			require.NoError(t, err)
 			status, text, _ := put(t, &http.Client{Transport: transport}, exampleURL)
@@ -149,7 +151,7 @@ func TestTransportInMemory(t *testing.T) {
 		})
 	})
 	t.Run("a deadline within the pause", func(t *testing.T) {
-		inMemory(t, refusing(1, "too fast"), func(t *testing.T, base *http.Transport) {
+		inMemory(t, 0, refusing(1, "too fast"), func(t *testing.T, base *http.Transport) {
 			transport, err := httplimit.NewTransport(httplimit.AllHosts(tokenbucket.MustNew(oneASecond)), httplimit.WithBase(base))
 			require.NoError(t, err)
 			client := &http.Client{Transport: transport, Timeout: time.Second}
@@ -164,20 +166,29 @@ func TestTransportInMemory(t *testing.T) {
 	})
 }
 
+var protocols = []string{"HTTP/1.1", "HTTP/2.0"}
+
 // onLoopback runs a test with a real server, over HTTP/1.1 and over HTTP/2.
 func onLoopback(t *testing.T, handler http.HandlerFunc, act func(t *testing.T, url string, base http.RoundTripper)) {
-	for _, proto := range []string{"HTTP/1.1", "HTTP/2.0"} {
+	for _, proto := range protocols {
 		t.Run(proto, func(t *testing.T) {
-			server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-				assert.Equal(t, proto, r.Proto)
-				handler(w, r)
-			}))
-			server.EnableHTTP2 = proto == "HTTP/2.0"
-			server.StartTLS()
+			server := startSecureServer(t, proto, handler)
 			defer server.Close()
 			act(t, server.URL, server.Client().Transport)
 		})
 	}
+}
+
+// startSecureServer starts a real server that speaks one protocol over TLS.
+func startSecureServer(t *testing.T, proto string, handler http.HandlerFunc) *httptest.Server {
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		assert.Equal(t, proto, r.Proto)
+		handler(w, r)
+	}))
+	server.EnableHTTP2 = proto == "HTTP/2.0"
+	server.Config.ErrorLog = log.New(io.Discard, "", 0)
+	server.StartTLS()
+	return server
 }
 
 // advance lets a mock clock's time pass whenever a request waits for it. Requests set
@@ -274,7 +285,7 @@ func agree(t *testing.T) {
 
 // What is cancelled while the server is thinking is the base's business.
 func TestTransportCancelledOnTheWay(t *testing.T) {
-	inMemory(t, func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }, func(t *testing.T, base *http.Transport) {
+	inMemory(t, 0, func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }, func(t *testing.T, base *http.Transport) {
 		transport, err := httplimit.NewTransport(httplimit.AllHosts(tokenbucket.MustNew(oneASecond)), httplimit.WithBase(base), httplimit.WithRetries(3))
 		require.NoError(t, err)
 		ctx, cancel := context.WithCancelCause(context.Background())
