@@ -92,6 +92,15 @@ type State struct {
 	Anchor  time.Duration // since the origin
 }
 
+// Validate returns nil, or an ErrInvalidOption for a balance that no bucket has: one that
+// is not finite or below -2^960. It is for states that come from a file or a database.
+func (s State) Validate() error {
+	if s.Balance >= leastBalance && s.Balance <= math.MaxFloat64 {
+		return nil
+	}
+	return fmt.Errorf("%w: a state with a balance of %v: pass states as they were saved, or leave this one out", ErrInvalidOption, s.Balance)
+}
+
 // elapsed returns the nanoseconds from the anchor to now. An instant before the
 // anchor counts as the anchor: clocks step back, and nothing is minted then.
 func (s State) elapsed(now time.Duration) uint64 {

@@ -165,6 +165,20 @@ func (ls Limits) check(p price) error {
 	return nil
 }
 
+// Change prepares states for other limits from now on, one for each of ls, in the same
+// order. Each state is brought to its level under the limit so far: tokens stay, up to
+// the new capacity, and so do debts. A state that is anchored after now, at the end of a
+// pause, stays anchored there. A state whose limit is the same is left as it is, so that
+// it need not round.
+func (ls Limits) Change(states []State, now time.Duration, to Limits) {
+	for i, l := range to {
+		if s := states[i]; l != ls[i] {
+			at := max(now, s.Anchor)
+			states[i] = State{Balance: min(l.Capacity, ls[i].level(s, at)), Anchor: at}
+		}
+	}
+}
+
 func (ls Limits) wait(states []State, now time.Duration, p price) (longest time.Duration) {
 	if len(ls) == 0 && !p.isFree() {
 		return Never

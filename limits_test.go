@@ -73,3 +73,14 @@ func TestLimitsAreFullWhenEachIs(t *testing.T) {
 	require.NoError(t, limits.Refund(states, 2*sec, 5))
 	require.True(t, limits.IsFull(states, 2*sec))
 }
+
+func TestChangedLimitsKeepTheTokens(t *testing.T) {
+	limits := Limits{{10, 1}, {10, 1}, {10, 1}, {10, 1}}
+	to := Limits{{10, 1}, {100, 50}, {2, 1}, {20, 5}}
+	states := []State{{1, 0}, {1, 0}, {-5, 0}, {3, 9 * sec}}
+	limits.Change(states, 4*sec, to)
+	require.Equal(t, []State{{1, 0}, {5, 4 * sec}, {-1, 4 * sec}, {3, 9 * sec}}, states, "the same, tokens, debt, paused")
+	states = []State{{1, 0}, {1, 0}, {1, 0}, {3, 0}}
+	limits.Change(states, 60*sec, to)
+	require.Equal(t, []State{{1, 0}, {10, 60 * sec}, {2, 60 * sec}, {10, 60 * sec}}, states, "no more than either capacity")
+}

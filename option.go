@@ -47,7 +47,7 @@ func (c *config) validate() error {
 
 func (r *resume) fits(limits Limits) bool {
 	return len(r.states) == len(limits) && !slices.ContainsFunc(r.states, func(s State) bool {
-		return !(s.Balance >= leastBalance && s.Balance <= math.MaxFloat64)
+		return s.Validate() != nil
 	})
 }
 

@@ -223,3 +223,12 @@ func TestMaxWaitersLetsExactlySoManyIn(t *testing.T) {
 		require.Equal(t, int32(7), granted.Load())
 	})
 }
+
+func TestStatesThatNoBucketHas(t *testing.T) {
+	for _, balance := range []float64{-0x1p960, -1, 0, 1e300} {
+		require.NoError(t, State{Balance: balance}.Validate())
+	}
+	for _, balance := range []float64{-0x1p961, math.Inf(-1), math.Inf(1), math.NaN()} {
+		require.ErrorIs(t, State{Balance: balance}.Validate(), tokenbucket.ErrInvalidOption)
+	}
+}

@@ -229,13 +229,7 @@ func (q *queue) fill(now time.Duration) {
 // is above the new capacity leave with ErrCostExceedsCapacity.
 func (q *queue) setLimits(now time.Duration, limits Limits) {
 	q.advance(now)
-	at := q.now()
-	for i, l := range limits {
-		if l == q.limits[i] {
-			continue // its ledger need not round
-		}
-		q.states[i] = State{Balance: min(l.Capacity, q.limits[i].level(q.states[i], at)), Anchor: at}
-	}
+	q.limits.Change(q.states, q.now(), limits)
 	q.limits = slices.Clone(limits)
 	for w := q.head; w != nil; {
 		next := w.next
