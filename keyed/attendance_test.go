@@ -12,15 +12,22 @@ import (
 
 // attendedUses are all calls that work on the bucket of an attended key.
 var attendedUses = map[string]func(b *Buckets[string], key string){
-	"TryAcquire": func(b *Buckets[string], key string) { b.TryAcquire(key, 1) },
-	"Take":       func(b *Buckets[string], key string) { b.Take(key, 1) },
-	"Wait":       func(b *Buckets[string], key string) { _ = b.Wait(context.Background(), key, 11) },
-	"Refund":     func(b *Buckets[string], key string) { _ = b.Refund(key, 1) },
-	"Charge":     func(b *Buckets[string], key string) { _ = b.Charge(key, 1) },
-	"Pause":      func(b *Buckets[string], key string) { b.Pause(key, time.Minute) },
-	"Tokens":     func(b *Buckets[string], key string) { b.Tokens(key) },
-	"Waiting":    func(b *Buckets[string], key string) { b.Waiting(key) },
-	"Forget":     func(b *Buckets[string], key string) { b.Forget(key) },
+	"TryAcquire":     func(b *Buckets[string], key string) { b.TryAcquire(key, 1) },
+	"Take":           func(b *Buckets[string], key string) { b.Take(key, 1) },
+	"Wait":           func(b *Buckets[string], key string) { _ = b.Wait(context.Background(), key, 11) },
+	"Refund":         func(b *Buckets[string], key string) { _ = b.Refund(key, 1) },
+	"Charge":         func(b *Buckets[string], key string) { _ = b.Charge(key, 1) },
+	"Pause":          func(b *Buckets[string], key string) { b.Pause(key, time.Minute) },
+	"Tokens":         func(b *Buckets[string], key string) { b.Tokens(key) },
+	"Waiting":        func(b *Buckets[string], key string) { b.Waiting(key) },
+	"Peek":           func(b *Buckets[string], key string) { b.Peek(key, 1) },
+	"PeekEach":       func(b *Buckets[string], key string) { b.PeekEach(key, 1) },
+	"TakeEach":       func(b *Buckets[string], key string) { b.TakeEach(key, 1) },
+	"WaitEach":       func(b *Buckets[string], key string) { _ = b.WaitEach(context.Background(), key, 11) },
+	"RefundEach":     func(b *Buckets[string], key string) { _ = b.RefundEach(key, 1) },
+	"ChargeEach":     func(b *Buckets[string], key string) { _ = b.ChargeEach(key, 1) },
+	"TryAcquireEach": func(b *Buckets[string], key string) { b.TryAcquireEach(key, 1) },
+	"Forget":         func(b *Buckets[string], key string) { b.Forget(key) },
 }
 
 // A key's bucket reads the clock when it begins its work. The shard is open then, and

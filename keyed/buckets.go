@@ -143,8 +143,8 @@ func (b *Buckets[K]) Take(key K, cost float64) (d tokenbucket.Decision) {
 	b.enter(&v, key)
 	if v.attended != nil {
 		d = v.attended.bucket.Take(cost)
-	} else if d = v.limits.Take(v.states, v.at, cost); !d.OK {
-		d.Wait = v.fromNow(d.Wait)
+	} else {
+		d = v.fromReading(v.limits.Take(v.states, v.at, cost))
 	}
 	b.leave(&v)
 	return d
@@ -177,9 +177,7 @@ func (b *Buckets[K]) Refund(key K, cost float64) error {
 	if v.attended != nil {
 		return v.attended.bucket.Refund(cost)
 	}
-	if v.slot >= 0 {
-		v.shard.table.hasten(v.slot)
-	}
+	v.hasten()
 	return v.limits.Refund(v.states, v.at, cost)
 }
 
@@ -246,12 +244,9 @@ func (b *Buckets[K]) Forget(key K) {
 		b.unattend(&v)
 		return
 	}
-	s := v.shard
 	if v.slot >= 0 {
-		s.table.remove(v.hash, key)
+		v.shard.table.remove(v.hash, key)
 		v.slot = -1
 	}
-	b.len.Add(-1)
-	b.sweepDue(s, true)
-	s.mu.Unlock()
+	b.leaveUnchanged(&v)
 }

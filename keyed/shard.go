@@ -42,6 +42,21 @@ func (v *visit[K]) fromNow(wait time.Duration) time.Duration {
 	return timeline.Later(wait, v.at-v.now)
 }
 
+// fromReading counts a refusal's wait from the reading itself.
+func (v *visit[K]) fromReading(d tokenbucket.Decision) tokenbucket.Decision {
+	if !d.OK {
+		d.Wait = v.fromNow(d.Wait)
+	}
+	return d
+}
+
+// hasten tells the sweep that the key may be full earlier than it was to be.
+func (v *visit[K]) hasten() {
+	if v.slot >= 0 {
+		v.shard.table.hasten(v.slot)
+	}
+}
+
 // enter begins a visit. It reads the clock after the key, since a reading lets nothing
 // be fetched ahead: this way the key comes while the visit before still waits for its
 // entry.
@@ -119,6 +134,15 @@ func (b *Buckets[K]) leave(v *visit[K]) {
 	}
 	b.sweepDue(s, v.slot < 0)
 	s.mu.Unlock()
+}
+
+// leaveUnchanged ends a visit to a key that is not attended, and drops the visit's states.
+func (b *Buckets[K]) leaveUnchanged(v *visit[K]) {
+	if v.slot < 0 {
+		b.len.Add(-1)
+	}
+	b.sweepDue(v.shard, v.slot < 0)
+	v.shard.mu.Unlock()
 }
 
 // sweepDue sweeps what is due after one more call, at once or when it is worth it.

@@ -1,0 +1,34 @@
+package keyed
+
+import "github.com/aa014e13/tokenbucket"
+
+// Peek returns what Take would return now, and takes nothing. A key that was not known
+// is not remembered. If there is no room for it, Peek looks for some as Take does.
+func (b *Buckets[K]) Peek(key K, cost float64) tokenbucket.Decision {
+	var v visit[K]
+	b.enter(&v, key)
+	if v.attended != nil {
+		defer b.leave(&v)
+		return v.attended.bucket.Peek(cost)
+	}
+	defer b.leaveUnchanged(&v)
+	return v.fromReading(v.limits.Take(v.copied(), v.at, cost))
+}
+
+// PeekEach returns what TakeEach would return now, and takes nothing.
+func (b *Buckets[K]) PeekEach(key K, costs ...float64) tokenbucket.Decision {
+	var v visit[K]
+	b.enter(&v, key)
+	if v.attended != nil {
+		defer b.leave(&v)
+		return v.attended.bucket.PeekEach(costs...)
+	}
+	defer b.leaveUnchanged(&v)
+	return v.fromReading(v.limits.TakeEach(v.copied(), v.at, costs...))
+}
+
+// copied returns the states where they can be changed without a trace.
+func (v *visit[K]) copied() []tokenbucket.State {
+	copy(v.shard.states, v.states) // a single state is in the table itself
+	return v.shard.states
+}
