@@ -303,11 +303,11 @@ func (b *Bucket) admitOrQueue(ctx context.Context, p price, sleeps bool) (*waite
 	if err := b.queue.limits.check(p); err != nil {
 		return nil, err
 	}
-	wait, ok := b.queue.tryAcquire(now, p)
-	if ok {
+	if _, ok := b.queue.tryAcquire(now, p); ok {
 		b.noteDecisionLocked(now, p)
 		return nil, nil
 	}
+	wait := b.queue.wait(now, p) // Never if the turn would come after the end of time
 	if deadline, ok := ctx.Deadline(); ok && (wait == Never || wait-(b.time.Now()-now) > b.time.Left(deadline)) {
 		return nil, &DeadlineError{wait}
 	}
