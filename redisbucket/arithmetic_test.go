@@ -132,10 +132,14 @@ func engines(t *testing.T, run func(t *testing.T, e engine)) {
 
 func digits(x float64) string { return strconv.FormatFloat(x, 'g', 17, 64) }
 
-func (e engine) run(t testing.TB, limits tokenbucket.Limits, at time.Duration, cost float64, patience time.Duration) (admitted bool) {
+func (e engine) run(t testing.TB, limits tokenbucket.Limits, at time.Duration, patience time.Duration, costs ...float64) (admitted bool) {
 	t.Helper()
+	words := make([]string, len(costs))
+	for i, cost := range costs {
+		words[i] = digits(cost)
+	}
 	require.NoError(t, e.Set(background, "now", fmt.Sprintf("%d %d", at/sec, at%sec/us), 0).Err())
-	policy, args := "tb1", []any{"", digits(cost), patience.Microseconds()}
+	policy, args := "tb1", []any{"", strings.Join(words, " "), patience.Microseconds()}
 	for _, l := range limits {
 		policy += ":" + digits(l.Capacity) + ":" + digits(l.RefillPerSec)
 		args = append(args, digits(l.Capacity), digits(l.RefillPerSec))
@@ -200,24 +204,56 @@ func follow(t *testing.T, e engine, limits tokenbucket.Limits, random *rand.Rand
 		now += leap(random, limits)
 		cost := limits[0].Capacity * []float64{1, 0.1, 0.3, 1e-9, 0.5, random.Float64(), 1.1}[random.IntN(7)]
 		where := fmt.Sprintf("step %d: cost %v of %v", step, cost, limits)
-		switch random.IntN(4) {
+		costs := eachCost(random, limits)
+		switch random.IntN(8) {
 		case 0:
 			require.NoError(t, limits.Refund(model, now, cost))
-			require.True(t, e.run(t, limits, now, -cost, 0), where)
+			require.True(t, e.run(t, limits, now, 0, -cost), where)
 		case 1:
 			patience := leap(random, limits)
 			ahead := append([]tokenbucket.State(nil), model...)
 			wait, _ := limits.TryAcquire(ahead, now, cost)
-			require.Equal(t, wait <= patience, e.run(t, limits, now, cost, patience), where)
+			require.Equal(t, wait <= patience, e.run(t, limits, now, patience, cost), where)
 			if wait <= patience {
 				require.NoError(t, limits.Charge(model, now, cost))
 			}
+		case 2:
+			require.NoError(t, limits.RefundEach(model, now, costs...))
+			require.True(t, e.run(t, limits, now, 0, negated(costs)...), where, costs)
+		case 3:
+			require.NoError(t, limits.ChargeEach(model, now, costs...))
+			require.True(t, e.run(t, limits, now, charge, costs...), where, costs)
+		case 4:
+			require.NoError(t, limits.Charge(model, now, 3*cost))
+			require.True(t, e.run(t, limits, now, charge, 3*cost), where)
+		case 5:
+			_, ok := limits.TryAcquireEach(model, now, costs...)
+			require.Equal(t, ok, e.run(t, limits, now, 0, costs...), where, costs)
 		default:
 			_, ok := limits.TryAcquire(model, now, cost)
-			require.Equal(t, ok, e.run(t, limits, now, cost, 0), where)
+			require.Equal(t, ok, e.run(t, limits, now, 0, cost), where)
 		}
 		requireSame(t, e, limits, model, now, where)
 	}
+}
+
+// charge is what the script gets as the time ahead, for tokens that it takes in any case.
+const charge = -us
+
+func eachCost(random *rand.Rand, limits tokenbucket.Limits) []float64 {
+	costs := make([]float64, len(limits))
+	for i, l := range limits {
+		costs[i] = l.Capacity * []float64{0, 0.1, 0.3, 0.5, random.Float64(), 1, 1.1}[random.IntN(7)]
+	}
+	return costs
+}
+
+func negated(costs []float64) []float64 {
+	back := make([]float64, len(costs))
+	for i, cost := range costs {
+		back[i] = -cost
+	}
+	return back
 }
 
 // leap returns a time that matters to the limits, in whole microseconds.

@@ -16,7 +16,6 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"math"
 	"slices"
 	"time"
 
@@ -98,28 +97,34 @@ func newBuckets(client Client, c config) *Buckets {
 
 // TryAcquire takes the cost, in tokens, from the key's bucket if it is there.
 // Otherwise it takes nothing and returns how long to wait until the same request
-// would be admitted if nobody else came, in whole microseconds: Never for a cost
+// would be admitted if no other came, in whole microseconds: Never for a cost
 // that is negative, NaN or above the capacity, which the server is not asked about.
 func (b *Buckets) TryAcquire(ctx context.Context, key string, cost float64) (wait time.Duration, ok bool, err error) {
+	p := price{cost: cost}
 	switch {
 	case cost == 0:
 		return 0, true, nil
-	case !b.canAdmit(cost):
+	case !p.canBePaid(b.limits):
 		return tokenbucket.Never, false, nil
 	}
 	if d, leased, err := b.takeLeased(ctx, key, cost, false); leased {
 		return d.Wait, d.OK, err
 	}
-	r := request{key: b.stored(key), cost: cost}
+	return b.tryAcquire(ctx, key, p)
+}
+
+// tryAcquire asks the server.
+func (b *Buckets) tryAcquire(ctx context.Context, key string, p price) (wait time.Duration, ok bool, err error) {
+	r := request{key: b.stored(key), price: p}
 	a, err := b.server.ask(ctx, r)
 	if b.fallsBack(err) {
-		d := b.fallback.Take(key, cost)
-		return d.Wait, d.OK, nil
+		d, err := p.takeFrom(b.fallback, key, err)
+		return d.Wait, d.OK, err
 	}
 	if err != nil || a.admitted() {
 		return 0, err == nil, err
 	}
-	d, err := b.decide(r, a, cost)
+	d, err := b.decide(r, a, p)
 	return d.Wait, false, err
 }
 
@@ -128,15 +133,20 @@ func (b *Buckets) Take(ctx context.Context, key string, cost float64) (tokenbuck
 	if d, leased, err := b.takeLeased(ctx, key, cost, true); leased {
 		return d, err
 	}
-	r := request{key: b.stored(key), cost: legible(cost)}
+	return b.take(ctx, key, price{cost: cost})
+}
+
+// take asks the server.
+func (b *Buckets) take(ctx context.Context, key string, p price) (tokenbucket.Decision, error) {
+	r := request{key: b.stored(key), price: p.legible(b.limits)}
 	a, err := b.server.ask(ctx, r)
 	if b.fallsBack(err) {
-		return b.fallback.Take(key, cost), nil
+		return p.takeFrom(b.fallback, key, err)
 	}
 	if err != nil {
-		return tokenbucket.Decision{LimitIndex: -1}, err
+		return undecided, err
 	}
-	return b.decide(r, a, cost)
+	return b.decide(r, a, p)
 }
 
 // takeLeased is Take for what a lease decides. Of a grant it tells no more than that
@@ -158,122 +168,62 @@ func (b *Buckets) takeLeased(ctx context.Context, key string, cost float64, all 
 	}
 }
 
-// noCost is above any capacity.
-const noCost = 1e300
+// undecided is what comes with an error.
+var undecided = tokenbucket.Decision{LimitIndex: -1}
 
-// legible returns a cost that the script can read. What is free, or no cost at all,
-// is not its business: by refusing noCost it tells what there is.
-func legible(cost float64) float64 {
-	if cost > 0 && cost < noCost {
-		return cost
-	}
-	return noCost
-}
-
-// decide tells a decision in the terms of package tokenbucket, by its arithmetic
+// decide returns a decision in the terms of package tokenbucket, by its arithmetic
 // from the same states. The script's is the same: it has decided.
-func (b *Buckets) decide(r request, a answer, cost float64) (tokenbucket.Decision, error) {
-	now, states, err := a.states(b.limits, r)
+func (b *Buckets) decide(r request, a answer, p price) (tokenbucket.Decision, error) {
+	now, states, err := a.states(b.server.limits, r)
 	if err != nil {
-		return tokenbucket.Decision{LimitIndex: -1}, err
+		return undecided, err
 	}
-	d := b.limits.Take(states, now, cost)
-	if d.OK = a.admitted() || cost == 0; d.OK {
+	d := p.take(b.limits, states, now)
+	return roundWait(d, a.admitted() || p.isFree()), nil
+}
+
+// roundWait returns a decision that is known to be admitted or not, its wait in whole
+// microseconds.
+func roundWait(d tokenbucket.Decision, admitted bool) tokenbucket.Decision {
+	if d.OK, d.Wait = admitted, max(roundUp(d.Wait), time.Microsecond); admitted {
 		d.Wait = 0
-		return d, nil
 	}
-	d.Wait = max(roundUp(d.Wait), time.Microsecond)
-	return d, nil
-}
-
-// Wait takes the cost, in tokens, as soon as it is there. It asks the server once:
-// that takes the cost ahead of time, so that those who come later on whatever
-// machine wait for longer, and then sleeps until the cost is paid for. It returns
-// nil if the cost was taken:
-//
-//   - the context's error if it is done, then or while waiting
-//   - ErrInvalidCost for a cost that is negative or NaN
-//   - ErrCostExceedsCapacity for one that can never be met
-//   - a *DeadlineError, at once, if the wait would outlast the context's deadline
-//
-// When the context ends while it sleeps, the cost is given back to whoever comes
-// next, which may take as long as WithTimeout says; nobody who sleeps already is
-// woken for it. If the server is away by then, or the process dies, the tokens are
-// lost: the bucket is that much emptier, for once.
-func (b *Buckets) Wait(ctx context.Context, key string, cost float64) error {
-	if err := ctx.Err(); err != nil {
-		return err
-	}
-	if err := b.checkCost(cost); err != nil || cost == 0 {
-		return err
-	}
-	r := request{key: b.stored(key), cost: cost, patience: patience(ctx)}
-	a, err := b.server.ask(ctx, r)
-	if b.fallsBack(err) {
-		return b.fallback.Wait(ctx, key, cost)
-	}
-	if err != nil {
-		return err
-	}
-	now, states, err := a.states(b.limits, r)
-	if err != nil {
-		return err
-	}
-	wait, _ := b.limits.TryAcquire(states, now, cost)
-	return b.sleep(ctx, r, a.admitted(), roundUp(wait))
-}
-
-// patience returns how long a caller can wait.
-func patience(ctx context.Context) time.Duration {
-	deadline, ok := ctx.Deadline()
-	if !ok {
-		return math.MaxInt64
-	}
-	return max(0, time.Until(deadline))
-}
-
-// sleep waits until a cost that was taken ahead of time is paid for, if it was. It
-// counts from now, which is later than the decision, so nobody leaves too early.
-func (b *Buckets) sleep(ctx context.Context, r request, taken bool, wait time.Duration) error {
-	due := time.Now().Add(wait)
-	deadline, ok := ctx.Deadline()
-	switch {
-	case taken && wait == 0:
-		return nil
-	case taken && ok && deadline.Before(due): // the answer took its time
-		b.server.giveBack(ctx, r, 0)
-		return &tokenbucket.DeadlineError{Wait: wait}
-	case !taken && ok:
-		return &tokenbucket.DeadlineError{Wait: wait}
-	case !taken: // longer than a time.Duration can say
-		<-ctx.Done()
-		return ctx.Err()
-	}
-	timer := time.NewTimer(wait)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-	}
-	if !time.Now().Before(due) {
-		return nil
-	}
-	b.server.giveBack(ctx, r, 0)
-	return ctx.Err()
+	return d
 }
 
 // Refund gives tokens back to the key's bucket, up to its capacity. It returns
 // ErrInvalidCost unless the cost is finite and at least 0.
 func (b *Buckets) Refund(ctx context.Context, key string, cost float64) error {
-	if err := b.checkAmount(cost); err != nil || cost == 0 {
+	return b.refund(ctx, key, price{cost: cost})
+}
+
+func (b *Buckets) refund(ctx context.Context, key string, p price) error {
+	if err := p.checkAmount(b.limits); err != nil || p.isFree() {
 		return err
 	}
 	stored := b.stored(key)
-	_, err := b.server.ask(ctx, request{key: stored, cost: -cost})
+	_, err := b.server.ask(ctx, request{key: stored, price: p.reversed(0)})
 	b.leases.refunded(stored)
 	if b.fallsBack(err) {
-		return b.fallback.Refund(key, cost)
+		return p.refundTo(b.fallback, key, err)
+	}
+	return err
+}
+
+// Charge takes the cost, in tokens, from the key's bucket whether it is there or not: what
+// a request really used beyond its estimate, say. Later requests wait for it. It returns
+// ErrInvalidCost unless the cost is finite and at least 0; it may exceed the capacity.
+func (b *Buckets) Charge(ctx context.Context, key string, cost float64) error {
+	return b.charge(ctx, key, price{cost: cost})
+}
+
+func (b *Buckets) charge(ctx context.Context, key string, p price) error {
+	if err := p.checkAmount(b.limits); err != nil || p.isFree() {
+		return err
+	}
+	_, err := b.server.ask(ctx, request{key: b.stored(key), price: p, mode: charges})
+	if b.fallsBack(err) {
+		return p.chargeTo(b.fallback, key, err)
 	}
 	return err
 }
@@ -282,7 +232,7 @@ func (b *Buckets) Refund(ctx context.Context, key string, cost float64) error {
 // fallback does that: it returns the error.
 func (b *Buckets) Forget(ctx context.Context, key string) error {
 	stored := b.stored(key)
-	_, err := b.server.ask(ctx, request{key: stored, cost: -noCost})
+	_, err := b.server.ask(ctx, request{key: stored, price: price{cost: -noCost}})
 	if err == nil {
 		b.leases.forget(stored)
 	}
@@ -307,45 +257,6 @@ func (b *Buckets) Limits() []tokenbucket.Limit { return slices.Clone(b.limits) }
 
 func (b *Buckets) fallsBack(err error) bool {
 	return b.fallback != nil && errors.Is(err, ErrUnavailable)
-}
-
-// full returns the states of a full bucket.
-func full(limits tokenbucket.Limits) []tokenbucket.State {
-	states := make([]tokenbucket.State, len(limits))
-	limits.Fill(states, 0)
-	return states
-}
-
-// canAdmit reports whether a cost can ever be admitted: a full bucket admits it.
-func (b *Buckets) canAdmit(cost float64) bool {
-	_, ok := b.limits.TryAcquire(full(b.limits), 0, cost)
-	return ok
-}
-
-// checkCost returns what a bucket returns for a cost that can never be admitted.
-func (b *Buckets) checkCost(cost float64) error {
-	if b.canAdmit(cost) {
-		return nil
-	}
-	local, err := tokenbucket.New(b.limits[0], b.others()...)
-	if err != nil {
-		return err
-	}
-	_, err = local.Reserve(cost)
-	return err
-}
-
-// others returns all limits but the first, as options of a bucket.
-func (b *Buckets) others() (opts []tokenbucket.Option) {
-	for _, l := range b.limits[1:] {
-		opts = append(opts, tokenbucket.WithLimit(l))
-	}
-	return opts
-}
-
-// checkAmount returns ErrInvalidCost for an amount that cannot be given back.
-func (b *Buckets) checkAmount(cost float64) error {
-	return b.limits.Refund(full(b.limits), 0, cost)
 }
 
 // stored returns the name of a key in Redis.

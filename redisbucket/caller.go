@@ -45,7 +45,7 @@ func (t *leases) await(ctx context.Context, l *lease, c *caller) (outcome, error
 
 // explainLeft tells why a caller left, for its context's error or since it was late.
 func (t *leases) explainLeft(l *lease, c *caller, cause error) error {
-	r := request{key: t.prefix + l.key, cost: c.cost}
+	r := request{key: t.prefix + l.key, price: price{cost: c.cost}}
 	name := t.server.client.Server(r.key)
 	if cause != nil {
 		return gaveUp(r, name, cause)

@@ -76,6 +76,9 @@ func (s *server) ask(ctx context.Context, r request) (answer, error) {
 	if err := ctx.Err(); err != nil {
 		return "", err
 	}
+	if len(s.limits.asked) == 0 {
+		return s.limits.free(r), nil
+	}
 	if s.circuits.broken.Load() > 0 {
 		if err := s.enter(r); err != nil {
 			return "", err
@@ -282,7 +285,7 @@ func (s *server) probe(name string, r request) {
 	if !ok || !s.circuits.beginProbe(name) {
 		return
 	}
-	look := request{key: r.key, cost: noCost, mode: looks}
+	look := request{key: r.key, price: price{cost: noCost}, mode: looks}
 	go func() {
 		defer s.circuits.endProbe(name)
 		ctx, cancel := context.WithTimeout(context.Background(), s.deadlines.timeout)
@@ -296,7 +299,7 @@ func (s *server) probe(name string, r request) {
 // giveBack returns what a request has taken, with further tokens, if nobody will use it.
 // It is tried once: if it fails the tokens are lost, and never there twice.
 func (s *server) giveBack(ctx context.Context, r request, further float64) {
-	_, _ = s.ask(context.WithoutCancel(ctx), r.reversed(further))
+	_, _ = s.ask(context.WithoutCancel(ctx), request{key: r.key, price: r.reversed(further)})
 	if s.onGiveBack != nil {
 		s.onGiveBack(r.key)
 	}

@@ -70,13 +70,13 @@ func (t *leases) newRequest(l *lease) (ctx context.Context, r request, now time.
 			others += c.cost
 		}
 	}
-	r = request{key: t.prefix + l.key, cost: first.cost - l.tokens, further: t.size - first.cost + others}
+	r = request{key: t.prefix + l.key, price: price{cost: first.cost - l.tokens}, further: t.size - first.cost + others}
 	return context.WithoutCancel(first.ctx), r, t.now()
 }
 
 // heedLocked notes what the server answered, and settles the first who waits by it.
 func (t *leases) heedLocked(l *lease, r request, a answer, asked time.Duration) error {
-	now, states, err := a.states(t.limits, r)
+	now, states, err := a.states(t.server.limits, r)
 	if err != nil {
 		return err
 	}

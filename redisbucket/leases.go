@@ -60,7 +60,7 @@ var errNotLeased = errors.New("redisbucket: not leased")
 var errBrokenOff = fmt.Errorf("%w: who asked for all panicked, or ended its goroutine: mend the error handler or the client's hooks", ErrUnavailable)
 
 func newLeases(s *server, c config) *leases {
-	if c.lease == nil {
+	if c.lease == nil || len(s.limits.asked) == 0 {
 		return nil
 	}
 	t := &leases{
@@ -117,6 +117,26 @@ func (t *leases) take(ctx context.Context, key string, cost float64) (outcome, e
 	return t.await(ctx, l, c)
 }
 
+// peek returns what take would return, if it would not ask the server; otherwise the
+// tokens that are held here.
+func (t *leases) peek(key string, cost float64) (d tokenbucket.Decision, held float64, ok bool) {
+	if !t.covers(cost) {
+		return d, 0, false
+	}
+	now := t.now()
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	l := t.byKey[key]
+	if l == nil {
+		return d, 0, false
+	}
+	sketch := *l // what it decides changes nothing
+	if o, ok := sketch.decide(t.limits, now, cost); ok && l.place != nil {
+		return o.tell(t.limits, cost), 0, true
+	}
+	return d, l.tokens, false
+}
+
 // findLocked returns the key's lease, a new one if there is none, and nil if there is
 // no room.
 func (t *leases) findLocked(key string) *lease {
@@ -152,7 +172,7 @@ func (t *leases) endLocked(l *lease) {
 // giveBackLocked gives the tokens back. Those who come meanwhile wait, so that what
 // they are told counts these tokens.
 func (t *leases) giveBackLocked(l *lease) {
-	r := request{key: t.prefix + l.key, cost: -l.tokens}
+	r := request{key: t.prefix + l.key, price: price{cost: -l.tokens}}
 	l.tokens, l.stands = 0, false
 	t.leaveIdleLocked(l)
 	t.underWay.Go(func() {

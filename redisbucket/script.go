@@ -32,12 +32,11 @@ const (
 
 // request is what the script is asked.
 type request struct {
-	key      string    // as Redis has it
-	cost     float64   // tokens to take; below 0 they are given back
-	each     []float64 // the same for each limit, instead of cost
+	key      string // as Redis has it
+	price           // tokens to take; below 0 they are given back
 	mode     mode
 	patience time.Duration // the longest wait that is accepted, whole microseconds count
-	further  float64       // tokens to take besides, as many whole ones as are there; not with each
+	further  float64       // tokens to take besides, as many whole ones as are there
 }
 
 func (r request) String() string {
@@ -49,26 +48,6 @@ func (r request) String() string {
 	default:
 		return "giving back"
 	}
-}
-
-// takes reports whether tokens are taken, and not given back.
-func (r request) takes() bool {
-	for _, cost := range r.each {
-		if cost > 0 {
-			return true
-		}
-	}
-	return r.cost > 0
-}
-
-// reversed returns the request that gives back what a request has taken, with further
-// tokens.
-func (r request) reversed(further float64) request {
-	back := request{key: r.key, cost: -(r.cost + further)}
-	for _, cost := range r.each {
-		back.each = append(back.each, -cost)
-	}
-	return back
 }
 
 // named returns a run of the script that the server knows already.
@@ -83,7 +62,7 @@ func (r request) whole(limits limitArgs) Run {
 
 func (r request) args(limits limitArgs) []string {
 	args := make([]string, 0, 4+len(limits.numbers))
-	args = append(args, limits.policy, r.costs(), r.ahead())
+	args = append(args, limits.policy, r.costs(limits.asked), r.ahead())
 	args = append(args, limits.numbers...)
 	if r.further > 0 {
 		args = append(args, number(r.further))
@@ -91,13 +70,14 @@ func (r request) args(limits limitArgs) []string {
 	return args
 }
 
-func (r request) costs() string {
+// costs returns one number, or one for each of the limits that the script is asked about.
+func (r request) costs(asked []int) string {
 	if r.each == nil {
 		return number(r.cost)
 	}
-	words := make([]string, len(r.each))
-	for i, cost := range r.each {
-		words[i] = number(cost)
+	words := make([]string, len(asked))
+	for i, limit := range asked {
+		words[i] = number(r.each[limit])
 	}
 	return strings.Join(words, " ")
 }
@@ -113,21 +93,41 @@ func (r request) ahead() string {
 	}
 }
 
-// limitArgs is how the script gets the limits.
+// limitArgs is how the script gets the limits. It is not asked about those that are
+// tokenbucket.Unlimited().
 type limitArgs struct {
+	limits  tokenbucket.Limits
+	asked   []int    // the indices of the others
 	policy  string   // as values begin, with a space
 	numbers []string // capacity and refill of each
 }
 
-func newLimitArgs(limits tokenbucket.Limits) (a limitArgs) {
-	a.policy = "tb1"
-	for _, l := range limits {
+func newLimitArgs(limits tokenbucket.Limits) limitArgs {
+	a := limitArgs{limits: limits, policy: "tb1"}
+	for i, l := range limits {
+		if l == unlimited {
+			continue
+		}
+		a.asked = append(a.asked, i)
 		capacity, refill := number(l.Capacity), number(l.RefillPerSec)
 		a.policy += ":" + capacity + ":" + refill
 		a.numbers = append(a.numbers, capacity, refill)
 	}
 	a.policy += " "
 	return a
+}
+
+// unlimited is tokenbucket.Unlimited().
+var unlimited = tokenbucket.Limit{Capacity: 1 << 42, RefillPerSec: 1e300}
+
+// free returns the answer of a server that is asked about no limit at all.
+func (a limitArgs) free(r request) answer {
+	word := "0"
+	if r.mode != looks && r.cost <= unlimited.Capacity {
+		word = "1"
+	}
+	now := time.Now().UnixMicro()
+	return answer(fmt.Sprintf("%s %d %d ", word, now/1e6, now%1e6))
 }
 
 // answer is what the script says: 1 or 0 for admitted or not, with the further tokens
@@ -171,14 +171,15 @@ func (a answer) read() (now time.Duration, states []tokenbucket.State, err error
 
 // states returns the server's clock and the states before the decision, those of a
 // full bucket if there were none.
-func (a answer) states(limits tokenbucket.Limits, r request) (now time.Duration, states []tokenbucket.State, err error) {
-	now, states, err = a.read()
-	switch {
-	case err != nil, len(states) != 0 && len(states) != len(limits):
+func (a answer) states(limits limitArgs, r request) (now time.Duration, states []tokenbucket.State, err error) {
+	now, asked, err := a.read()
+	if err != nil || len(asked) != 0 && len(asked) != len(limits.asked) {
 		return 0, nil, fmt.Errorf("%w: %q: unexpected answer %q: choose another prefix with WithPrefix, or delete the key", ErrForeignKey, r.key, a)
-	case len(states) == 0:
-		states = make([]tokenbucket.State, len(limits))
-		limits.Fill(states, now)
+	}
+	states = make([]tokenbucket.State, len(limits.limits))
+	limits.limits.Fill(states, now)
+	for i, s := range asked {
+		states[limits.asked[i]] = s
 	}
 	return now, states, nil
 }

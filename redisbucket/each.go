@@ -1,0 +1,95 @@
+package redisbucket
+
+import (
+	"context"
+	"time"
+
+	"github.com/aa014e13/tokenbucket"
+)
+
+// TryAcquireEach is TryAcquire with one cost for each limit, in the order of Limits: one
+// request and 400 tokens, say. Either all of them are taken, or nothing is, and the wait
+// is the longest that a limit asks for. It is Never for another number of costs than limits.
+// A limit with a cost of 0 is not asked, even in debt. Leases are not used.
+func (b *Buckets) TryAcquireEach(ctx context.Context, key string, costs ...float64) (wait time.Duration, ok bool, err error) {
+	p := eachOf(costs)
+	switch {
+	case !p.fits(b.limits):
+		return tokenbucket.Never, false, nil
+	case p.isFree():
+		return 0, true, nil
+	case !p.canBePaid(b.limits):
+		return tokenbucket.Never, false, nil
+	}
+	return b.tryAcquire(ctx, key, p)
+}
+
+// TakeEach is TryAcquireEach with everything a header needs. With different costs the
+// Decision is in the unit of the limit that it describes, and so is Remaining. For another
+// number of costs than limits its Limit is zero and its LimitIndex -1.
+func (b *Buckets) TakeEach(ctx context.Context, key string, costs ...float64) (tokenbucket.Decision, error) {
+	p := eachOf(costs)
+	if !p.fits(b.limits) {
+		return p.take(b.limits, nil, 0), nil
+	}
+	return b.take(ctx, key, p)
+}
+
+// WaitEach is Wait with one cost for each limit, in the order of Limits. It returns
+// ErrInvalidCost for another number of costs than limits.
+func (b *Buckets) WaitEach(ctx context.Context, key string, costs ...float64) error {
+	return b.wait(ctx, key, eachOf(costs))
+}
+
+// RefundEach is Refund with one number of tokens for each limit, in the order of Limits. It
+// returns ErrInvalidCost for another number than limits.
+func (b *Buckets) RefundEach(ctx context.Context, key string, costs ...float64) error {
+	return b.refund(ctx, key, eachOf(costs))
+}
+
+// ChargeEach is Charge with one cost for each limit, in the order of Limits. It returns
+// ErrInvalidCost for another number of costs than limits.
+func (b *Buckets) ChargeEach(ctx context.Context, key string, costs ...float64) error {
+	return b.charge(ctx, key, eachOf(costs))
+}
+
+// Peek returns what Take would return now. It takes nothing and writes nothing to Redis. A
+// lease counts as it does for Take.
+func (b *Buckets) Peek(ctx context.Context, key string, cost float64) (tokenbucket.Decision, error) {
+	d, held, ok := b.leases.peek(short(key), cost)
+	if ok {
+		return d, nil
+	}
+	return b.peek(ctx, key, price{cost: cost}, held)
+}
+
+// PeekEach returns what TakeEach would return now. It takes nothing and writes nothing to
+// Redis.
+func (b *Buckets) PeekEach(ctx context.Context, key string, costs ...float64) (tokenbucket.Decision, error) {
+	p := eachOf(costs)
+	if !p.fits(b.limits) {
+		return p.take(b.limits, nil, 0), nil
+	}
+	return b.peek(ctx, key, p, 0)
+}
+
+// peek asks the server, and counts the tokens that are held here.
+func (b *Buckets) peek(ctx context.Context, key string, p price, held float64) (tokenbucket.Decision, error) {
+	r := request{key: b.stored(key), price: price{cost: noCost}, mode: looks}
+	a, err := b.server.ask(ctx, r)
+	if b.fallsBack(err) {
+		return p.peekAt(b.fallback, key, err)
+	}
+	if err != nil {
+		return undecided, err
+	}
+	now, states, err := a.states(b.server.limits, r)
+	if err != nil {
+		return undecided, err
+	}
+	if held > 0 {
+		_ = b.limits.Refund(states, now, held)
+	}
+	d := p.take(b.limits, states, now)
+	return roundWait(d, d.OK), nil
+}

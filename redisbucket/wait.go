@@ -1,0 +1,90 @@
+package redisbucket
+
+import (
+	"context"
+	"math"
+	"time"
+
+	"github.com/aa014e13/tokenbucket"
+)
+
+// Wait takes the cost, in tokens, as soon as it is there. It asks the server once:
+// that takes the cost ahead of time, so that later requests on any
+// machine wait for longer. Then it sleeps until the cost is paid for. It returns
+// nil if the cost was taken, otherwise:
+//
+//   - the context's error if it is done, then or while waiting
+//   - ErrInvalidCost for a cost that is negative or NaN
+//   - ErrCostExceedsCapacity for one that can never be met
+//   - a *DeadlineError, at once, if the wait would outlast the context's deadline
+//
+// When the context ends while it sleeps, the cost is given back, which may take as long as
+// WithTimeout says. Those that come next gain; those that sleep already are not
+// woken. If the server is away by then, or the process dies, the tokens are
+// lost: the bucket has that much less, once.
+func (b *Buckets) Wait(ctx context.Context, key string, cost float64) error {
+	return b.wait(ctx, key, price{cost: cost})
+}
+
+func (b *Buckets) wait(ctx context.Context, key string, p price) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	if err := p.check(b.limits); err != nil || p.isFree() {
+		return err
+	}
+	r := request{key: b.stored(key), price: p, patience: patience(ctx)}
+	a, err := b.server.ask(ctx, r)
+	if b.fallsBack(err) {
+		return p.waitFor(ctx, b.fallback, key, err)
+	}
+	if err != nil {
+		return err
+	}
+	now, states, err := a.states(b.server.limits, r)
+	if err != nil {
+		return err
+	}
+	wait, _ := p.tryAcquire(b.limits, states, now)
+	return b.sleep(ctx, r, a.admitted(), roundUp(wait))
+}
+
+// patience returns how long a caller can wait.
+func patience(ctx context.Context) time.Duration {
+	deadline, ok := ctx.Deadline()
+	if !ok {
+		return math.MaxInt64
+	}
+	return max(0, time.Until(deadline))
+}
+
+// sleep waits until a cost that was taken ahead of time is paid for, if it was. It
+// counts from now, which is later than the decision, so no caller leaves too early.
+func (b *Buckets) sleep(ctx context.Context, r request, taken bool, wait time.Duration) error {
+	due := time.Now().Add(wait)
+	deadline, ok := ctx.Deadline()
+	switch {
+	case taken && wait == 0:
+		return nil
+	case taken && ok && deadline.Before(due): // the answer took its time
+		b.server.giveBack(ctx, r, 0)
+		return &tokenbucket.DeadlineError{Wait: wait}
+	case !taken && ok:
+		return &tokenbucket.DeadlineError{Wait: wait}
+	case !taken: // longer than a time.Duration can say
+		<-ctx.Done()
+		return ctx.Err()
+	}
+	timer := time.NewTimer(wait)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+	}
+	if !time.Now().Before(due) {
+		return nil
+	}
+	b.server.giveBack(ctx, r, 0)
+	return ctx.Err()
+}
