@@ -1,0 +1,185 @@
+package grpclimit
+
+import (
+	"context"
+	"errors"
+	"strconv"
+	"time"
+
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+
+	"github.com/aa014e13/tokenbucket"
+	"github.com/aa014e13/tokenbucket/httplimit"
+)
+
+// UnaryClientInterceptor returns an interceptor that waits before each call until the bucket
+// of its target can pay. When the server refuses a call with ResourceExhausted and says
+// how long to wait, it pauses the target for all calls. It returns
+// tokenbucket.ErrInvalidOption for options that cannot work, and the errors of
+// tokenbucket.Costs.Validate for prices.
+//
+// An error of the wait, as of tokenbucket.Bucket.Wait, is returned at once: the call is
+// not sent. It has the status DeadlineExceeded, Canceled or ResourceExhausted, and
+// errors.Is and errors.As find the original.
+//
+// The interceptor may be used by any number of connections and goroutines.
+func UnaryClientInterceptor(b httplimit.HostBuckets, opts ...ClientOption) (grpc.UnaryClientInterceptor, error) {
+	c, err := newClient(b, opts)
+	if err != nil {
+		return nil, err
+	}
+	return c.invoke, nil
+}
+
+// StreamClientInterceptor returns an interceptor that waits before each stream is opened,
+// as [UnaryClientInterceptor] does before each call. It does not open a stream
+// again after a refusal: messages may have been sent.
+func StreamClientInterceptor(b httplimit.HostBuckets, opts ...ClientOption) (grpc.StreamClientInterceptor, error) {
+	c, err := newClient(b, opts)
+	if err != nil {
+		return nil, err
+	}
+	return c.open, nil
+}
+
+type client struct {
+	*clientConfig
+	buckets httplimit.HostBuckets
+}
+
+func newClient(b httplimit.HostBuckets, opts []ClientOption) (*client, error) {
+	config, err := newClientConfig(b, opts)
+	if err != nil {
+		return nil, err
+	}
+	return &client{config, b}, nil
+}
+
+func (c *client) invoke(ctx context.Context, method string, request, reply any, cc *grpc.ClientConn, invoker grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+	target := cc.CanonicalTarget()
+	var refusal error
+	for attempt := 0; ; attempt++ {
+		if err := c.wait(ctx, target, method); err != nil {
+			if refusal != nil { // its wait does not fit the deadline
+				return refusal
+			}
+			return err
+		}
+		var trailer metadata.MD
+		err := invoker(ctx, method, request, reply, cc, append(opts[:len(opts):len(opts)], grpc.Trailer(&trailer))...)
+		wait, again := c.heed(target, method, attempt, trailer, err)
+		if !again || attempt >= c.retries || !fits(ctx, wait) {
+			return err
+		}
+		refusal = err
+	}
+}
+
+// fits reports whether a wait ends before the deadline of the context.
+func fits(ctx context.Context, wait time.Duration) bool {
+	deadline, ok := ctx.Deadline()
+	return !ok || wait <= time.Until(deadline)
+}
+
+func (c *client) open(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, streamer grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
+	target := cc.CanonicalTarget()
+	if err := c.wait(ctx, target, method); err != nil {
+		return nil, err
+	}
+	stream, err := streamer(ctx, desc, cc, method, opts...)
+	if err != nil {
+		c.heed(target, method, 0, nil, err)
+		return nil, err
+	}
+	return &heedingStream{stream, c, target, method}, nil
+}
+
+// heedingStream makes the client heed the error that ends a stream.
+type heedingStream struct {
+	grpc.ClientStream
+	client         *client
+	target, method string
+}
+
+func (s *heedingStream) RecvMsg(message any) error {
+	err := s.ClientStream.RecvMsg(message)
+	if err != nil && status.Code(err) == codes.ResourceExhausted {
+		s.client.heed(s.target, s.method, 0, s.Trailer(), err)
+	}
+	return err
+}
+
+// wait waits until the bucket of the target can pay. A cost of 0 does not wait.
+func (c *client) wait(ctx context.Context, target, method string) error {
+	cost := priceOf(c.costs, method)
+	if cost == 0 {
+		return nil
+	}
+	if err := c.buckets.Wait(ctx, target, cost); err != nil {
+		return &waitError{err}
+	}
+	return nil
+}
+
+// heed pauses the target if the server has refused a call and says how long to wait. It
+// reports that wait, and whether the call may be sent again after it.
+//
+// ResourceExhausted without such a wait is about a quota or a message that is too large:
+// no pause would help.
+func (c *client) heed(target, method string, attempt int, trailer metadata.MD, err error) (wait time.Duration, again bool) {
+	ordered, ok := retryIn(trailer, err)
+	pause := min(ordered, c.longestPause)
+	if ok {
+		c.buckets.Pause(target, pause)
+	}
+	if c.observe != nil {
+		c.observe(ClientEvent{Target: target, Method: method, Attempt: attempt, Pause: pause, Err: err})
+	}
+	return ordered, ok && ordered <= c.longestPause
+}
+
+// retryIn returns the wait that a refusal orders: by RetryInfo, which is exact, or by the
+// pushback.
+func retryIn(trailer metadata.MD, err error) (time.Duration, bool) {
+	refusal := status.Convert(err)
+	if refusal.Code() != codes.ResourceExhausted {
+		return 0, false
+	}
+	for _, detail := range refusal.Details() {
+		if info, ok := detail.(*errdetails.RetryInfo); ok && info.GetRetryDelay().IsValid() {
+			if wait := info.GetRetryDelay().AsDuration(); wait >= 0 {
+				return wait, true
+			}
+		}
+	}
+	if values := trailer.Get(pushback); len(values) == 1 {
+		ms, err := strconv.ParseInt(values[0], 10, 32)
+		return time.Duration(ms) * time.Millisecond, err == nil && ms >= 0
+	}
+	return 0, false
+}
+
+// waitError is the error of a wait, as a status.
+type waitError struct{ err error }
+
+func (e *waitError) Error() string { return e.err.Error() }
+
+func (e *waitError) Unwrap() error { return e.err }
+
+// GRPCStatus lets status.FromError find the code.
+func (e *waitError) GRPCStatus() *status.Status {
+	code := codes.ResourceExhausted
+	switch {
+	case errors.Is(e.err, context.DeadlineExceeded):
+		code = codes.DeadlineExceeded
+	case errors.Is(e.err, context.Canceled):
+		code = codes.Canceled
+	case errors.Is(e.err, tokenbucket.ErrInvalidCost):
+		code = codes.InvalidArgument
+	}
+	return status.New(code, e.err.Error())
+}

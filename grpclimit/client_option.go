@@ -1,0 +1,72 @@
+package grpclimit
+
+import (
+	"fmt"
+	"maps"
+	"time"
+
+	"github.com/aa014e13/tokenbucket"
+	"github.com/aa014e13/tokenbucket/httplimit"
+)
+
+// ClientOption configures the interceptors of a client.
+type ClientOption func(*clientConfig)
+
+type clientConfig struct {
+	costs        tokenbucket.Costs
+	retries      int
+	longestPause time.Duration
+	observe      func(ClientEvent)
+}
+
+func newClientConfig(b httplimit.HostBuckets, opts []ClientOption) (*clientConfig, error) {
+	c := &clientConfig{longestPause: 5 * time.Minute}
+	for _, opt := range opts {
+		opt(c)
+	}
+	switch {
+	case b == nil:
+		return nil, fmt.Errorf("%w: no buckets to wait on: pass a *keyed.Buckets[string], or httplimit.AllHosts of a *tokenbucket.Bucket", tokenbucket.ErrInvalidOption)
+	case c.retries < 0:
+		return nil, fmt.Errorf("%w: WithRetries(%d): choose 0 or more", tokenbucket.ErrInvalidOption, c.retries)
+	case c.longestPause <= 0:
+		return nil, fmt.Errorf("%w: WithLongestPause(%v): choose a pause above 0", tokenbucket.ErrInvalidOption, c.longestPause)
+	}
+	return c, validateCosts(c.costs, b)
+}
+
+// WithClientCosts sets what calls cost, in tokens, by full method or service, as
+// [WithCosts] does. A cost of 0 does not wait. By default, every call costs 1.
+func WithClientCosts(costs tokenbucket.Costs) ClientOption {
+	return func(c *clientConfig) { c.costs = maps.Clone(costs) }
+}
+
+// WithRetries sets how often a refused call is sent again, each time after the wait that
+// the server ordered. A call whose wait does not fit its deadline is not sent again: the
+// refusal is returned at once. Each attempt pays. By default, it is 0.
+func WithRetries(n int) ClientOption {
+	return func(c *clientConfig) { c.retries = n }
+}
+
+// WithLongestPause sets the longest pause that a server can order, above 0. If it orders a
+// longer one, the pause is this one, and the call is not sent again. By default, it is 5
+// minutes.
+func WithLongestPause(d time.Duration) ClientOption {
+	return func(c *clientConfig) { c.longestPause = d }
+}
+
+// ClientEvent is one attempt at a call, or the end of a stream.
+type ClientEvent struct {
+	Target  string        // canonical, such as dns:///api:443
+	Method  string        // full: /package.Service/Method
+	Attempt int           // 0 for the first
+	Pause   time.Duration // that began for the target, 0 for none
+	Err     error         // of the call
+}
+
+// WithClientObserver sets a function that is called after each attempt at a call, and for
+// each stream that a server refused. It is called by any number of goroutines. By default,
+// and for nil, there is none.
+func WithClientObserver(observe func(ClientEvent)) ClientOption {
+	return func(c *clientConfig) { c.observe = observe }
+}

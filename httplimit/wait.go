@@ -1,0 +1,40 @@
+package httplimit
+
+import (
+	"context"
+	"errors"
+)
+
+// waiter is a Limiter whose requests can wait for their turn. All limiters in this module
+// are; other packages, such as grpclimit, use it.
+type waiter interface {
+	// Wait takes the cost, in tokens, as soon as it is there. It returns nil if and only
+	// if the cost was taken.
+	Wait(ctx context.Context, key string, cost float64) error
+}
+
+func (s shared) Wait(ctx context.Context, _ string, cost float64) error {
+	return s.bucket.Wait(ctx, cost)
+}
+
+func (p perKey) Wait(ctx context.Context, key string, cost float64) error {
+	return p.buckets.Wait(ctx, key, cost)
+}
+
+// Wait waits for the first limiter, then for the second. If the second wait fails, the
+// first gets its tokens back.
+func (b both) Wait(ctx context.Context, key string, cost float64) error {
+	first, ok := b.first.(waiter)
+	second, okSecond := b.second.(waiter)
+	if !ok || !okSecond {
+		return unsupported("Wait")
+	}
+	if err := first.Wait(ctx, key, cost); err != nil {
+		return err
+	}
+	err := second.Wait(ctx, key, cost)
+	if err != nil && cost != 0 {
+		return errors.Join(err, b.first.Refund(context.WithoutCancel(ctx), key, cost))
+	}
+	return err
+}
