@@ -91,3 +91,50 @@ func BenchmarkLimitTake(b *testing.B) {
 		state, _ = roomy.Take(state, now, 1)
 	}
 }
+
+// The next two decide about two limits with the lock: TakeEach does, and so does Take of
+// a cost that is not a whole number.
+
+func BenchmarkTakeWithTheLock(b *testing.B) {
+	bucket := tokenbucket.MustNew(roomy, tokenbucket.WithLimit(another[roomy]))
+	b.ReportAllocs()
+	for b.Loop() {
+		bucket.Take(0.5)
+	}
+}
+
+func BenchmarkTakeEach(b *testing.B) {
+	bucket := tokenbucket.MustNew(roomy, tokenbucket.WithLimit(another[roomy]))
+	b.ReportAllocs()
+	for b.Loop() {
+		bucket.TakeEach(0.5, 0.25)
+	}
+}
+
+// BenchmarkLongQueue measures what a newcomer pays behind n reservations. It should not
+// grow with n.
+func BenchmarkLongQueue(b *testing.B) {
+	for _, n := range []int{100, 10_000, 100_000} {
+		bucket := tokenbucket.MustNew(Limit{10, 0.001}, tokenbucket.WithTokens(0))
+		for range n {
+			if _, err := bucket.Reserve(1); err != nil {
+				b.Fatal(err)
+			}
+		}
+		b.Run(fmt.Sprintf("newcomer/n=%d", n), func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				r, err := bucket.Reserve(1)
+				if err != nil {
+					b.Fatal(err)
+				}
+				r.Cancel()
+			}
+		})
+		b.Run(fmt.Sprintf("Waiting/n=%d", n), func(b *testing.B) {
+			for b.Loop() {
+				bucket.Waiting()
+			}
+		})
+	}
+}

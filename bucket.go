@@ -130,6 +130,11 @@ func (b *Bucket) take(p price) Decision {
 //   - a *DeadlineError, at once, if the wait would outlast the context's deadline,
 //     told by the bucket's clock and by the real one
 //   - ErrTooManyWaiters, at once, if WithMaxWaiters says so
+//
+// A long queue does not make Wait slower, but the first call after a Charge, a Refund, a
+// Pause, a Fill, a SetLimits, or after a waiter ahead gave up, works out the turns of the
+// whole queue anew: its time grows with the number of waiters, and other callers of the
+// bucket wait for it. Use WithMaxWaiters where callers are not trusted.
 func (b *Bucket) Wait(ctx context.Context, cost float64) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -161,7 +166,10 @@ func (b *Bucket) wait(ctx context.Context, p price) error {
 // it is there already and nobody waits, at once. It returns ErrInvalidCost,
 // ErrCostExceedsCapacity and ErrTooManyWaiters as Wait does.
 //
-// It is for callers who do their own sleeping; Wait is simpler.
+// As with Wait, the first call after the turns of the queue changed takes a time that grows
+// with the number of waiters and reservations: use WithMaxWaiters where callers are not trusted.
+//
+// It is for callers that do their own sleeping; Wait is simpler.
 func (b *Bucket) Reserve(cost float64) (*Reservation, error) {
 	return b.reserve(price{all: cost})
 }

@@ -51,6 +51,15 @@ func Within(n float64, d time.Duration, burst float64) Limit {
 	return Limit{Capacity: burst, RefillPerSec: perSec(n-burst, d)}
 }
 
+// Unlimited returns the limit for a configuration that says "no limit": capacity 2^42,
+// refill 1e300 tokens per second. Validate accepts it, and JSON can encode it.
+//
+// A bucket of it admits every cost up to 2^42 tokens at once. A cost above 2^42 is still an
+// error, a pause still holds, and 2^42 tokens are all that one nanosecond can take.
+func Unlimited() Limit {
+	return Limit{Capacity: maxCapacity, RefillPerSec: 1e300}
+}
+
 func perSec(tokens float64, d time.Duration) float64 {
 	if d <= 0 {
 		return 0
