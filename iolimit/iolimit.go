@@ -47,7 +47,7 @@ const (
 //
 // It is tempting to choose less. But a timer of a Go program may be late by a millisecond
 // and more, and what flows in meanwhile is lost if the bucket has no room for it. A
-// capacity of 64 KiB reaches a tenth of 1.25e9 bytes per second.
+// capacity of 64 KiB reaches less than a tenth of 1.25e9 bytes per second.
 //
 // A number that is not finite and above 0 returns a limit that Validate refuses.
 func BytesPerSecond(bytes float64) tokenbucket.Limit {
