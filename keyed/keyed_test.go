@@ -593,15 +593,19 @@ func TestPausesWhileTheClockIsBehindTheTable(t *testing.T) {
 // A Bucket goes on, and so does a key that gets one of its own.
 func TestClocksThatReadFarAway(t *testing.T) {
 	for _, far := range []time.Duration{math.MinInt64, -math.MaxInt64, math.MaxInt64 - 2, math.MaxInt64 - 1, math.MaxInt64} {
-		clock := waittest.NewClock(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC))
-		b := newBuckets[string](t, clock, []tokenbucket.Limit{limit(1, 1)})
-		clock.Set(far)
-		require.True(t, b.Take("waited for", 1).OK)
-		ctx, stop := context.WithTimeout(context.Background(), time.Hour)
-		require.ErrorIs(t, b.Wait(ctx, "waited for", 1), context.DeadlineExceeded, far)
-		stop()
-		b.Pause("paused", sec)
-		require.False(t, b.Take("paused", 1).OK, far)
+		synctest.Test(t, func(t *testing.T) {
+			start := time.Now()
+			clock := waittest.NewClock(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC))
+			b := newBuckets[string](t, clock, []tokenbucket.Limit{limit(1, 1)})
+			clock.Set(far)
+			require.True(t, b.Take("waited for", 1).OK)
+			ctx, stop := context.WithTimeout(context.Background(), time.Hour)
+			require.ErrorIs(t, b.Wait(ctx, "waited for", 1), context.DeadlineExceeded, far)
+			require.Zero(t, time.Since(start), "at once, %d", far)
+			stop()
+			b.Pause("paused", sec)
+			require.False(t, b.Take("paused", 1).OK, far)
+		})
 	}
 }
 
