@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/http"
 	"runtime"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -86,6 +87,43 @@ func TestTransportPausesAfter(t *testing.T) {
 				require.Zero(t, s.now(), "the answer is not held back")
 				s.get(client, exampleURL)
 				require.Equal(t, []time.Duration{0, row.pause + time.Second}, s.instants())
+			})
+		})
+	}
+}
+
+// The clock of the server is not ours: dates are compared with the answer's own.
+func TestTransportComparesDatesWithTheDateOfTheAnswer(t *testing.T) {
+	now := time.Date(2026, time.November, 6, 8, 49, 37, 0, time.UTC)
+	at := func(d time.Duration) string { return now.Add(d).Format(http.TimeFormat) }
+	unix := func(d time.Duration) string { return strconv.FormatInt(now.Add(d).Unix(), 10) }
+	for _, row := range []struct {
+		name   string
+		header []string
+		pause  time.Duration
+	}{
+		{"juju#22007", []string{"Retry-After", at(7 * time.Second)}, 7 * time.Second},
+		{"a minute slow", []string{"Date", at(-time.Minute), "Retry-After", at(-53 * time.Second)}, 7 * time.Second},
+		{"5 s slow", []string{"Date", at(-5 * time.Second), "Retry-After", at(2 * time.Second)}, 7 * time.Second},
+		{"an hour fast", []string{"Date", at(time.Hour), "Retry-After", at(time.Hour + 7*time.Second)}, 7 * time.Second},
+		{"past by the server's clock", []string{"Date", at(time.Hour), "Retry-After", at(time.Minute)}, 4 * time.Second},
+		{"an RFC 850 Date", []string{"Date", now.Add(time.Hour).Format("Monday, 02-Jan-06 15:04:05 GMT"), "Retry-After", at(time.Hour + 7*time.Second)}, 7 * time.Second},
+		{"a malformed Date", []string{"Date", "yesterday", "Retry-After", at(7 * time.Second)}, 7 * time.Second},
+		{"seconds", []string{"Date", at(time.Hour), "Retry-After", "7"}, 7 * time.Second},
+		{"a Unix time, a minute slow", []string{"Date", at(-time.Minute), "X-RateLimit-Remaining", "0", "X-RateLimit-Reset", unix(-53 * time.Second)}, 7 * time.Second},
+		{"a Unix time, an hour fast", []string{"Date", at(time.Hour), "X-RateLimit-Remaining", "0", "X-RateLimit-Reset", unix(time.Hour + 7*time.Second)}, 7 * time.Second},
+		{"a Unix time of draft 6", []string{"Date", at(time.Hour), "RateLimit-Remaining", "0", "RateLimit-Reset", unix(time.Hour + 7*time.Second)}, 7 * time.Second},
+		{"a Unix time without Date", []string{"X-RateLimit-Remaining", "0", "X-RateLimit-Reset", unix(7 * time.Second)}, 7 * time.Second},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			onStage(t, func(t *testing.T, s *stage) {
+				time.Sleep(time.Until(now))
+				client, _ := s.politely(oneASecond, httplimit.WithDefaultPause(4*time.Second), httplimit.WithRateLimitFields())
+				s.will(429, row.header...)
+				s.get(client, exampleURL)
+				s.get(client, exampleURL)
+				at := s.instants()
+				require.Equal(t, row.pause+time.Second, at[1]-at[0])
 			})
 		})
 	}

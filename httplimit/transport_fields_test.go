@@ -3,6 +3,7 @@ package httplimit_test
 import (
 	"context"
 	"encoding/base64"
+	"fmt"
 	"math"
 	"net/http"
 	"strconv"
@@ -183,6 +184,59 @@ func TestTransportReadsUnixTimesByTheClock(t *testing.T) {
 			s.get(client, exampleURL)
 			wait, _ := bucket.TryAcquire(10)
 			require.Equal(t, row.pause+10*time.Second, wait, "%+v", row)
+		})
+	}
+}
+
+// expressServer limits as express-rate-limit does: so many requests in each window, which
+// the first request begins, and its fields as old drafts have them.
+type expressServer struct {
+	draft, left, refused int
+	ends                 time.Time
+}
+
+const expressLimit, expressWindow = 5, 3 * time.Second
+
+func (e *expressServer) RoundTrip(req *http.Request) (*http.Response, error) {
+	time.Sleep(20 * time.Millisecond) // on the way
+	now := time.Now()
+	if !now.Before(e.ends) {
+		e.left, e.ends = expressLimit, now.Add(expressWindow)
+	}
+	e.left--
+	resp := &http.Response{StatusCode: http.StatusOK, Header: http.Header{}, Body: http.NoBody, Request: req}
+	e.setFields(resp.Header, max(0, e.left), int((e.ends.Sub(now)+time.Second-1)/time.Second))
+	if e.left < 0 {
+		e.refused++
+		resp.StatusCode = http.StatusTooManyRequests
+	}
+	return resp, nil
+}
+
+func (e *expressServer) setFields(h http.Header, remaining, reset int) {
+	if e.draft == 7 {
+		h.Set("RateLimit-Policy", "5;w=3")
+		h.Set("RateLimit", fmt.Sprintf("limit=5, remaining=%d, reset=%d", remaining, reset))
+		return
+	}
+	h.Set("RateLimit-Policy", "5;w=3")
+	h.Set("RateLimit-Limit", "5")
+	h.Set("RateLimit-Remaining", strconv.Itoa(remaining))
+	h.Set("RateLimit-Reset", strconv.Itoa(reset))
+}
+
+func TestTransportReadsTheFieldsOfExpressRateLimit(t *testing.T) {
+	for _, draft := range []int{6, 7} {
+		onStage(t, func(t *testing.T, s *stage) {
+			server := &expressServer{draft: draft}
+			client, _ := s.politely(tokenbucket.Limit{Capacity: 100, RefillPerSec: 100}, httplimit.WithRateLimitFields(), httplimit.WithBase(server))
+			for range 12 {
+				status, _ := s.get(client, exampleURL)
+				require.Equal(t, http.StatusOK, status, "draft %d", draft)
+			}
+			require.Zero(t, server.refused)
+			require.Less(t, s.now(), 3*expressWindow)
+			require.Greater(t, s.now(), 2*expressWindow)
 		})
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -343,6 +344,7 @@ func TestTransportPauseHoldsSlowDials(t *testing.T) {
 		for range 9 {
 			group.Go(func() { get(slow, "") })
 		}
+		synctest.Wait()
 		get(base, "refused")
 		group.Wait()
 		require.Len(t, reads, 10)

@@ -30,9 +30,10 @@ func hostOf(u *url.URL) string {
 }
 
 // asciiHost returns the ASCII form of an internationalised host name, with its port:
-// "xn--bcher-kva.example" for "bücher.example". It is what net/http sends as Host, and
-// the host itself if net/http refuses to send it.
+// "xn--bcher-kva.example" for "bücher.example". It is what net/http sends as Host for
+// the name in lower case, and that name if net/http refuses to send it.
 func asciiHost(host string) string {
+	host = strings.ToLower(host) // before: upper case has another punycode
 	sent := ""
 	ctx := httptrace.WithClientTrace(context.Background(), &httptrace.ClientTrace{
 		WroteHeaderField: func(key string, value []string) {
