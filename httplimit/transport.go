@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"slices"
 	"sync"
 	"time"
 
@@ -11,15 +12,23 @@ import (
 )
 
 // HostBuckets are what a Transport waits on: a token bucket for each host. A
-// *keyed.Buckets[string] is that as it is; AllHosts makes it of a single bucket.
+// *keyed.Buckets[string] implements it; AllHosts makes one of a single bucket.
 //
-// The host is told in lower case, without a trailing dot, and with its port unless
-// that is the scheme's default: "api.example.com", "localhost:8080", "[::1]".
+// The host is in lower case, without a trailing dot, and with its port unless that is
+// the scheme's default: "api.example.com", "localhost:8080", "[::1]". An
+// internationalised name is in the form that net/http sends: "xn--bcher-kva.example".
 //
-// Implementations must be safe for concurrent use. If they have a method
-// Limits() []tokenbucket.Limit, as both of ours do, prices are checked against it.
+// Implementations must be safe for concurrent use. They may have three more methods,
+// as both of ours do:
+//
+//   - Limits() []tokenbucket.Limit. NewTransport checks prices against the limits.
+//   - WaitPause(ctx context.Context, host string) (waited time.Duration, err error). It
+//     waits until no pause of the host lasts, as Bucket.WaitPause does, and takes
+//     nothing. Without it, a pause does not hold requests that have left the bucket.
+//   - WaitEach(ctx context.Context, host string, costs ...float64) error. It takes one
+//     cost for each limit, as Bucket.WaitEach does, for WithTransportCostEach.
 type HostBuckets interface {
-	// Wait takes the cost, in tokens, as soon as it is there; Bucket.Wait says how.
+	// Wait takes the cost, in tokens, as soon as it is there, as Bucket.Wait does.
 	Wait(ctx context.Context, host string, cost float64) error
 	// Pause empties the host's bucket and closes it for d.
 	Pause(host string, d time.Duration)
@@ -46,33 +55,60 @@ func (a allHosts) Wait(ctx context.Context, _ string, cost float64) error {
 func (a allHosts) Pause(_ string, d time.Duration)     { a.bucket.Pause(d) }
 func (a allHosts) Tokens(string) float64               { return a.bucket.Tokens() }
 func (a allHosts) Charge(_ string, cost float64) error { return a.bucket.Charge(cost) }
+func (a allHosts) WaitEach(ctx context.Context, _ string, costs ...float64) error {
+	return a.bucket.WaitEach(ctx, costs...)
+}
 func (a allHosts) WaitPause(ctx context.Context, _ string) (time.Duration, error) {
 	return a.bucket.WaitPause(ctx)
 }
 func (a allHosts) Limits() []tokenbucket.Limit { return a.bucket.Limits() }
 
-// Transport is an http.RoundTripper that never goes faster than it may. Before
-// every request, redirects and retries included, it waits for its turn at the
-// bucket of the host, and it obeys a server that says "too fast":
+// eachWaiter is the optional method of HostBuckets for WithTransportCostEach.
+type eachWaiter interface {
+	WaitEach(ctx context.Context, host string, costs ...float64) error
+}
+
+// Transport is an http.RoundTripper that keeps to a rate. Before every request,
+// redirects and retries included, it waits for its turn at the bucket of the host, and
+// it pauses when a server says "too fast":
 //
 //   - After a 429, or a 503 with Retry-After, it pauses the bucket of that host for
 //     as long as Retry-After says, in seconds or as a date, so that every request
-//     holds, not only the one that was told. A 429 without one, or with one that is
-//     malformed, 0 or past, pauses for as long as WithDefaultPause says; a 503 does
-//     not pause then. WithTooFast adds other statuses.
-//   - A pause longer than WithLongestPause is not believed: the pause is that long
-//     then, and the answer is handed to the caller without a retry.
+//     holds, not only the one that was refused. A date is compared with the Date field
+//     of the answer, if there is one, since the server's clock may differ. A 429
+//     without Retry-After, or with one that is malformed, 0 or past, pauses for as long
+//     as WithDefaultPause says; a 503 does not pause then. WithTooFast adds statuses,
+//     WithTooFastFunc decides by the whole answer.
+//   - A pause is never longer than WithLongestPause, 5 minutes by default. When a
+//     server demands a longer one, the pause is that long only, and the caller gets
+//     the answer without a retry.
 //   - WithRateLimitFields slows down before the server refuses, WithRetries sends
 //     again what was refused. Both are off by default.
+//
+// A pause also holds requests that have had their turn and have not been written yet,
+// because the base still dials, or waits for a connection: they wait on the connection
+// until the pause ends, and neither pay nor queue again. If the server closes the
+// connection meanwhile, the request is sent again, if nothing of it was written and it
+// has no body or GetBody. If its context ends meanwhile, the server does not read it.
+// With http.Transport.MaxConnsPerHost, a held request keeps a connection from others.
+// Some requests can still go out in a pause:
+//
+//   - with a base that does not call the hook GotConn of net/http/httptrace before it
+//     writes; http.Transport does, for HTTP/1 and HTTP/2
+//   - on HTTP/2, those that got their connection before the pause and wait there for a
+//     stream, because the server allows only so many at once
+//   - those that are written after the refusing answer arrived and before RoundTrip
+//     has read its header
 //
 // A request that costs 0 does not wait and is not held by a pause, as everywhere in
 // this module; only its retries are.
 //
-// An answer that refuses is an answer, not an error. Errors come back from
-// RoundTrip as the bucket's Wait or the base returned them; http.Client wraps them
-// in a *url.Error. If Wait fails, nothing was taken, and the request was not sent,
-// or not once more: a context deadline, the one of http.Client.Timeout included,
-// that would pass before its turn comes is a *tokenbucket.DeadlineError at once.
+// An answer that refuses is an answer, not an error. Errors come back from RoundTrip as
+// the bucket's Wait or the base returned them, and as context.Cause if the context has
+// ended in the queue; http.Client wraps them in a *url.Error. If Wait fails, nothing
+// was taken, and the request was not sent, or not once more: a context deadline, the
+// one of http.Client.Timeout included, that would pass before its turn comes is a
+// *tokenbucket.DeadlineError at once.
 //
 // A Transport may be used by any number of goroutines. It must not be copied. The
 // zero Transport sends nothing and returns an error; use NewTransport.
@@ -113,7 +149,12 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 }
 
 func (t *Transport) roundTrip(req *http.Request) (*http.Response, error) {
-	e := TransportEvent{Request: req, Host: hostOf(req.URL), Cost: t.cost(req), Attempt: 1}
+	e := TransportEvent{Request: req, Host: hostOf(req.URL), Attempt: 1}
+	if t.each {
+		e.Costs = t.costEach(req)
+	} else {
+		e.Cost = t.cost(req)
+	}
 	if err := t.wait(&e); err != nil {
 		return nil, err
 	}
@@ -165,11 +206,8 @@ func (t *Transport) wait(e *TransportEvent) error {
 	if t.observe != nil {
 		since = t.now()
 	}
-	ctx, cost := e.Request.Context(), e.Cost
-	if e.Attempt > 1 {
-		cost = max(cost, leastCost)
-	}
-	err := t.buckets.Wait(ctx, e.Host, cost)
+	ctx := e.Request.Context()
+	err := t.take(ctx, e)
 	if t.observe != nil {
 		e.Waited = t.now().Sub(since)
 	}
@@ -185,6 +223,21 @@ func (t *Transport) wait(e *TransportEvent) error {
 	return err
 }
 
+// take takes what an attempt costs as soon as it is there.
+func (t *Transport) take(ctx context.Context, e *TransportEvent) error {
+	isFreeRetry := e.Attempt > 1 && e.isFree()
+	switch {
+	case !t.each && isFreeRetry:
+		return t.buckets.Wait(ctx, e.Host, leastCost)
+	case !t.each:
+		return t.buckets.Wait(ctx, e.Host, e.Cost)
+	case isFreeRetry:
+		return t.buckets.(eachWaiter).WaitEach(ctx, e.Host, slices.Repeat([]float64{leastCost}, len(e.Costs))...)
+	default:
+		return t.buckets.(eachWaiter).WaitEach(ctx, e.Host, e.Costs...)
+	}
+}
+
 // departures are the requests to a host that have been sent and not been answered.
 type departures struct {
 	requests int
@@ -197,7 +250,7 @@ func (t *Transport) send(req *http.Request, e *TransportEvent) (*http.Response, 
 		t.depart(e.Host, departures{1, e.Cost})
 		defer t.depart(e.Host, departures{-1, -e.Cost})
 	}
-	if t.pauses == nil || e.isFree() {
+	if t.pauses == nil || e.Attempt == 1 && e.isFree() {
 		return t.baseOrDefault().RoundTrip(req)
 	}
 	resp, held, err := t.sendHeld(req, e.Host)

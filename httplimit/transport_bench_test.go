@@ -29,6 +29,7 @@ func BenchmarkTransport(b *testing.B) {
 		{"a bucket for each host", hosts, nil},
 		{"with prices", hosts, []httplimit.TransportOption{httplimit.WithTransportCosts(tokenbucket.Costs{"GET /export": 5})}},
 		{"with fields", hosts, []httplimit.TransportOption{httplimit.WithRateLimitFields()}},
+		{"with an observer", hosts, []httplimit.TransportOption{httplimit.WithTransportObserver(func(httplimit.TransportEvent) {})}},
 	} {
 		b.Run(row.name, func(b *testing.B) {
 			transport, err := httplimit.NewTransport(row.buckets, append(row.opts, httplimit.WithBase(base))...)

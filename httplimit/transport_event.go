@@ -2,6 +2,7 @@ package httplimit
 
 import (
 	"net/http"
+	"slices"
 	"time"
 )
 
@@ -35,17 +36,9 @@ const (
 	PausedByDefault    PauseReason = "default pause" // the answer says "too fast" but not how long: WithDefaultPause
 )
 
-// isFree reports whether the attempt costs nothing. A retry never is free.
+// isFree reports whether the request costs nothing.
 func (e *TransportEvent) isFree() bool {
-	if e.Attempt > 1 || e.Cost != 0 {
-		return false
-	}
-	for _, cost := range e.Costs {
-		if cost != 0 {
-			return false
-		}
-	}
-	return true
+	return e.Cost == 0 && !slices.ContainsFunc(e.Costs, func(cost float64) bool { return cost != 0 })
 }
 
 // tell reports an attempt that has ended.

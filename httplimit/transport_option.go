@@ -17,6 +17,8 @@ type transportConfig struct {
 	base         http.RoundTripper // nil: http.DefaultTransport
 	cost         func(*http.Request) float64
 	prices       tokenbucket.Costs // if there are any, cost is made of them
+	each         bool              // costEach counts, and not cost
+	costEach     func(*http.Request) []float64
 	defaultPause time.Duration
 	longestPause time.Duration
 	tooFast      []int
@@ -48,6 +50,9 @@ func newTransportConfig(buckets HostBuckets, opts []TransportOption) (transportC
 	if buckets == nil {
 		return c, fmt.Errorf("%w: no buckets to wait on: pass a *keyed.Buckets[string], or AllHosts of a *tokenbucket.Bucket", tokenbucket.ErrInvalidOption)
 	}
+	if _, ok := buckets.(eachWaiter); c.each && !ok {
+		return c, fmt.Errorf("%w: WithTransportCostEach with buckets %T: use buckets that have a method WaitEach, see HostBuckets", tokenbucket.ErrInvalidOption, buckets)
+	}
 	return c, c.settleCosts(buckets)
 }
 
@@ -56,8 +61,12 @@ func (c *transportConfig) validate() error {
 		return fmt.Errorf("%w: "+format, append([]any{tokenbucket.ErrInvalidOption}, args...)...)
 	}
 	switch {
-	case c.cost == nil:
+	case !c.each && c.cost == nil:
 		return refuse("WithTransportCost(nil): pass a function, or leave it out for a cost of 1")
+	case c.each && c.costEach == nil:
+		return refuse("WithTransportCostEach(nil): pass a function, or leave it out for a cost of 1")
+	case c.each && c.readsFields:
+		return refuse("WithTransportCostEach with WithRateLimitFields: leave one of them out, since the fields have one unit")
 	case c.defaultPause <= 0:
 		return refuse("WithDefaultPause(%v): choose a pause above 0", c.defaultPause)
 	case c.longestPause <= 0:
@@ -75,7 +84,7 @@ func (c *transportConfig) validate() error {
 	return nil
 }
 
-// settleCosts makes prices a function.
+// settleCosts makes a function of a price list.
 func (c *transportConfig) settleCosts(buckets HostBuckets) error {
 	if len(c.prices) == 0 {
 		return nil
@@ -109,18 +118,36 @@ func WithBase(base http.RoundTripper) TransportOption {
 // "GET /export", "api.example.com/users/{id}". The most specific pattern decides,
 // as for a ServeMux; what matches none costs 1. NewTransport returns an error for a
 // pattern that a ServeMux would not take and for a price that is negative, NaN or
-// above a capacity. It overrides WithTransportCost before it. By default, every
-// request costs 1.
+// above a capacity. It overrides WithTransportCost and WithTransportCostEach before it.
+// By default, every request costs 1.
 func WithTransportCosts(prices tokenbucket.Costs) TransportOption {
-	return func(c *transportConfig) { c.prices = prices }
+	return func(c *transportConfig) { c.prices, c.each = prices, false }
 }
 
 // WithTransportCost sets what a request costs, in tokens, by a function, which must
 // not read its body and is called by any number of goroutines. A request whose
-// cost is negative, NaN or above a capacity is not sent; Bucket.Wait tells the
-// errors. It overrides WithTransportCosts before it. By default, every request costs 1.
+// cost is negative, NaN or above a capacity is not sent; Bucket.Wait lists the
+// errors. It overrides WithTransportCosts and WithTransportCostEach before it. By
+// default, every request costs 1.
 func WithTransportCost(cost func(*http.Request) float64) TransportOption {
-	return func(c *transportConfig) { c.cost, c.prices = cost, nil }
+	return func(c *transportConfig) { c.cost, c.prices, c.each = cost, nil, false }
+}
+
+// WithTransportCostEach sets what a request costs by a function that returns one cost
+// for each limit of the buckets, in tokens, in the order of their limits: for example 1
+// request and 400 tokens of a language model. The request waits until all of them are
+// there, and then takes all of them at once. The function must not read the body, is
+// called by any number of goroutines, and must not change the slice afterwards. A
+// request with another number of costs than limits, or with a cost that is negative,
+// NaN or above its limit's capacity, is not sent; Bucket.WaitEach lists the errors. A
+// cost of 0 asks nothing of its limit; if all are 0, the request is free.
+//
+// NewTransport returns ErrInvalidOption if the buckets have no method WaitEach, see
+// HostBuckets, and together with WithRateLimitFields, whose figures have one unit. It
+// overrides WithTransportCost and WithTransportCosts before it; nil is an
+// ErrInvalidOption. By default, every request costs 1 of each limit.
+func WithTransportCostEach(costs func(*http.Request) []float64) TransportOption {
+	return func(c *transportConfig) { c.costEach, c.prices, c.each = costs, nil, true }
 }
 
 // WithDefaultPause sets the pause after an answer that says "too fast" but not when

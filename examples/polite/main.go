@@ -35,7 +35,9 @@ func fetch(out io.Writer, burst float64) error {
 	if err != nil {
 		return err
 	}
-	transport, err := httplimit.NewTransport(httplimit.AllHosts(bucket), httplimit.WithTooFast(http.StatusInternalServerError))
+	transport, err := httplimit.NewTransport(httplimit.AllHosts(bucket),
+		httplimit.WithTooFast(http.StatusInternalServerError),
+		httplimit.WithLongestPause(24*time.Hour)) // by default, a longer Retry-After than 5 minutes is obeyed for 5 minutes only
 	if err != nil {
 		return err
 	}
