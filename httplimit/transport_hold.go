@@ -54,6 +54,7 @@ type hold struct {
 	pauses pauseWaiter
 	ctx    context.Context
 	host   string
+	hooks  httptrace.ClientTrace
 
 	mu     sync.Mutex
 	conn   net.Conn      // the last one that the request got
@@ -64,10 +65,8 @@ type hold struct {
 
 // trace returns a copy of the request that calls the hold's hooks, before those of the caller.
 func (h *hold) trace(req *http.Request) *http.Request {
-	return req.WithContext(httptrace.WithClientTrace(h.ctx, &httptrace.ClientTrace{
-		GotConn:      h.gotConn,
-		WroteHeaders: h.wroteHeaders,
-	}))
+	h.hooks = httptrace.ClientTrace{GotConn: h.gotConn, WroteHeaders: h.wroteHeaders}
+	return req.WithContext(httptrace.WithClientTrace(h.ctx, &h.hooks))
 }
 
 // gotConn waits for the end of a pause. The base writes the request when it returns.
