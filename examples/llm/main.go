@@ -35,8 +35,10 @@ func main() {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
-	ctx, cancel := context.WithTimeout(ctx, time.Duration(*minutes / *speed * float64(time.Minute)))
+	// Without a deadline, which the bucket would compare with its fast clock.
+	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
+	time.AfterFunc(time.Duration(*minutes / *speed * float64(time.Minute)), cancel)
 	if err := serve(ctx, *workers, newFastClock(*speed), os.Stdout); err != nil {
 		log.Fatalf("llm: %v", err)
 	}
