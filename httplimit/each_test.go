@@ -13,6 +13,7 @@ import (
 	"github.com/aa014e13/tokenbucket"
 	"github.com/aa014e13/tokenbucket/httplimit"
 	"github.com/aa014e13/tokenbucket/internal/testing/waittest"
+	"github.com/aa014e13/tokenbucket/keyed"
 )
 
 // levels is a Limiter of several limits at a standing clock, all of whose methods take
@@ -110,8 +111,10 @@ func TestCostOfEachLimit(t *testing.T) {
 	own := newLevels(3, 1000).limits
 	clock := new(waittest.Clock)
 	bucket := tokenbucket.MustNew(own[0], tokenbucket.WithLimit(own[1]), tokenbucket.WithClock(clock))
+	buckets, err := keyed.New[string](own[0], keyed.WithLimit(own[1]), keyed.WithClock(clock))
+	require.NoError(t, err)
 	for name, limiter := range map[string]httplimit.Limiter{
-		"another's": newLevels(3, 1000), "Shared": httplimit.Shared(bucket),
+		"another's": newLevels(3, 1000), "Shared": httplimit.Shared(bucket), "PerKey": httplimit.PerKey(buckets),
 	} {
 		t.Run(name, func(t *testing.T) { requireCostOfEachLimit(t, limiter) })
 	}

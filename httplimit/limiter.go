@@ -146,3 +146,15 @@ func (p perKey) Refund(_ context.Context, key string, cost float64) error {
 func (p perKey) Charge(_ context.Context, key string, cost float64) error {
 	return p.buckets.Charge(key, cost)
 }
+
+func (p perKey) TakeEach(_ context.Context, key string, costs ...float64) (tokenbucket.Decision, error) {
+	return p.buckets.TakeEach(key, costs...), nil
+}
+
+func (p perKey) RefundEach(_ context.Context, key string, costs ...float64) error {
+	return p.buckets.RefundEach(key, costs...)
+}
+
+func (p perKey) ChargeEach(_ context.Context, key string, costs ...float64) error {
+	return p.buckets.ChargeEach(key, costs...)
+}
