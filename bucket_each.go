@@ -12,7 +12,7 @@ import (
 // A limit with a cost of 0 is not asked, even in debt; but a queue and a pause hold the
 // request unless all costs are 0. Equal costs are the same as one cost for all limits.
 func (b *Bucket) TryAcquireEach(costs ...float64) (wait time.Duration, ok bool) {
-	p, err := b.price(costs)
+	p, err := b.price(&costs)
 	switch {
 	case err != nil:
 		return Never, false
@@ -27,7 +27,7 @@ func (b *Bucket) TryAcquireEach(costs ...float64) (wait time.Duration, ok bool) 
 // Decision is in the unit of the limit that it describes, and so is Remaining. For another
 // number of costs than limits its Limit is zero and its LimitIndex -1.
 func (b *Bucket) TakeEach(costs ...float64) Decision {
-	p, err := b.price(costs)
+	p, err := b.price(&costs)
 	switch {
 	case err != nil:
 		return wrongNumber()
@@ -46,7 +46,7 @@ func (b *Bucket) Peek(cost float64) Decision {
 
 // PeekEach returns what TakeEach would return now, and takes nothing.
 func (b *Bucket) PeekEach(costs ...float64) Decision {
-	p, err := b.price(costs)
+	p, err := b.price(&costs)
 	if err != nil {
 		return wrongNumber()
 	}
@@ -63,7 +63,7 @@ func (b *Bucket) peek(p price) Decision {
 // the order they come, whichever method they call. It returns ErrInvalidCost for another
 // number of costs than limits.
 func (b *Bucket) WaitEach(ctx context.Context, costs ...float64) error {
-	p, err := b.price(costs)
+	p, err := b.price(&costs)
 	switch {
 	case err != nil:
 		return err
@@ -79,7 +79,7 @@ func (b *Bucket) WaitEach(ctx context.Context, costs ...float64) error {
 // ReserveEach is Reserve with one cost for each limit, in the order of Limits. It returns
 // ErrInvalidCost for another number of costs than limits.
 func (b *Bucket) ReserveEach(costs ...float64) (*Reservation, error) {
-	p, err := b.price(costs)
+	p, err := b.price(&costs)
 	if err != nil {
 		return nil, err
 	}
@@ -90,7 +90,7 @@ func (b *Bucket) ReserveEach(costs ...float64) (*Reservation, error) {
 // serves the queue from what is there. It returns ErrInvalidCost, and changes nothing,
 // for another number of costs than limits, and unless each is finite and at least 0.
 func (b *Bucket) RefundEach(costs ...float64) error {
-	p, err := b.price(costs)
+	p, err := b.price(&costs)
 	if err != nil {
 		return err
 	}
@@ -102,13 +102,13 @@ func (b *Bucket) RefundEach(costs ...float64) error {
 // changes nothing, for another number of costs than limits, and unless each is finite
 // and at least 0.
 func (b *Bucket) ChargeEach(costs ...float64) error {
-	p, err := b.price(costs)
+	p, err := b.price(&costs)
 	if err != nil {
 		return err
 	}
 	return b.charge(p)
 }
 
-func (b *Bucket) price(costs []float64) (price, error) {
+func (b *Bucket) price(costs *[]float64) (price, error) {
 	return priceEach(costs, len(b.queue.states)) // their number never changes
 }

@@ -41,11 +41,20 @@ func (ls Limits) TryAcquire(states []State, now time.Duration, cost float64) (wa
 	return ls.tryAcquire(states, now, price{all: cost})
 }
 
+// tryAcquire is wait and spend in one function: calls between are a quarter of its time.
 func (ls Limits) tryAcquire(states []State, now time.Duration, p price) (wait time.Duration, ok bool) {
-	if wait = ls.wait(states, now, p); wait > 0 {
+	if len(ls) == 0 && !p.isFree() {
+		return Never, false
+	}
+	for i := range ls {
+		wait = max(wait, ls[i].wait(states[i], now, p.of(i)))
+	}
+	if wait > 0 {
 		return wait, false
 	}
-	ls.spend(states, now, p)
+	for i := range ls {
+		states[i] = ls[i].spend(states[i], now, p.of(i))
+	}
 	return 0, true
 }
 
@@ -152,12 +161,12 @@ func (ls Limits) check(p price) error {
 	if p.each == nil {
 		return checkCost(p.all, ls.capacity())
 	}
-	for _, cost := range p.each {
+	for _, cost := range *p.each {
 		if err := checkCost(cost, math.Inf(1)); err != nil {
 			return err
 		}
 	}
-	for i, cost := range p.each {
+	for i, cost := range *p.each {
 		if err := checkCost(cost, ls[i].Capacity); err != nil {
 			return err
 		}
@@ -201,13 +210,9 @@ func (ls Limits) binding(states []State, now time.Duration, p price) int {
 	if len(ls) < 2 {
 		return len(ls) - 1
 	}
-	binding, longest := 0, time.Duration(-1)
+	binding, longest := p.firstAsked(), time.Duration(0)
 	for i, l := range ls {
-		cost := p.of(i)
-		if cost == 0 {
-			continue
-		}
-		if wait := l.wait(states[i], now, cost); wait > longest {
+		if wait := l.wait(states[i], now, p.of(i)); wait > longest {
 			binding, longest = i, wait
 		}
 	}

@@ -6,7 +6,7 @@ import "time"
 // it admits all of them or takes nothing. The wait is Never for another number of costs
 // than limits. A limit with a cost of 0 is not asked.
 func (ls Limits) TryAcquireEach(states []State, now time.Duration, costs ...float64) (wait time.Duration, ok bool) {
-	p, err := priceEach(costs, len(ls))
+	p, err := priceEach(&costs, len(ls))
 	if err != nil {
 		return Never, false
 	}
@@ -17,7 +17,7 @@ func (ls Limits) TryAcquireEach(states []State, now time.Duration, costs ...floa
 // Remaining counts only the limit that Limit describes. For another number of costs than
 // limits the Limit is zero and LimitIndex is -1.
 func (ls Limits) TakeEach(states []State, now time.Duration, costs ...float64) Decision {
-	p, err := priceEach(costs, len(ls))
+	p, err := priceEach(&costs, len(ls))
 	if err != nil {
 		return wrongNumber()
 	}
@@ -28,7 +28,7 @@ func (ls Limits) TakeEach(states []State, now time.Duration, costs ...float64) D
 // returns ErrInvalidCost, and changes nothing, for another number of costs than limits,
 // and unless each is finite and at least 0.
 func (ls Limits) RefundEach(states []State, now time.Duration, costs ...float64) error {
-	p, err := priceEach(costs, len(ls))
+	p, err := priceEach(&costs, len(ls))
 	if err != nil {
 		return err
 	}
@@ -39,7 +39,7 @@ func (ls Limits) RefundEach(states []State, now time.Duration, costs ...float64)
 // does. It returns ErrInvalidCost, and changes nothing, for another number of costs than
 // limits, and unless each is finite and at least 0.
 func (ls Limits) ChargeEach(states []State, now time.Duration, costs ...float64) error {
-	p, err := priceEach(costs, len(ls))
+	p, err := priceEach(&costs, len(ls))
 	if err != nil {
 		return err
 	}

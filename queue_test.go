@@ -42,7 +42,7 @@ func (q *queue) enqueue(t *testing.T, now time.Duration, nudges chan struct{}, c
 	p := price{all: costs[0]}
 	if len(costs) > 1 {
 		var err error
-		p, err = priceEach(costs, len(q.limits))
+		p, err = priceEach(&costs, len(q.limits))
 		require.NoError(t, err)
 	}
 	w, err := q.push(now, p, nudges)
@@ -155,7 +155,8 @@ func TestQueueStaysSoundAfterAnything(t *testing.T) {
 func changeQueue(t *testing.T, q *queue, random *rand.Rand, now time.Duration, ws []*waiter) []*waiter {
 	cost := price{all: float64(random.IntN(16))}
 	if len(q.limits) > 1 && random.IntN(2) == 0 {
-		cost = price{each: []float64{1, 2, 3}[:len(q.limits)]}
+		costs := []float64{1, 2, 3}[:len(q.limits)]
+		cost = price{each: &costs}
 	}
 	switch random.IntN(12) {
 	case 0, 1, 2, 3:

@@ -31,22 +31,25 @@ type waiter struct {
 // many is what a waiter needs beside if there are several limits.
 type many struct {
 	states []State
-	each   []float64 // nil: the same cost for all limits
+	costs  []float64 // one for each limit; nil: the same for all
 }
 
 func newWaiter(p price, limits int, nudges chan struct{}) *waiter {
 	w := &waiter{cost: p.all, nudges: nudges}
 	if limits != 1 {
-		w.many = &many{make([]State, limits), slices.Clone(p.each)}
+		w.many = &many{states: make([]State, limits)}
+	}
+	if p.each != nil {
+		w.many.costs = slices.Clone(*p.each)
 	}
 	return w
 }
 
 func (w *waiter) price() price {
-	if w.many == nil {
+	if w.many == nil || w.many.costs == nil {
 		return price{all: w.cost}
 	}
-	return price{w.cost, w.many.each}
+	return price{each: &w.many.costs}
 }
 
 // after returns the states after the waiter's turn.
