@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"math/rand/v2"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -67,37 +68,70 @@ func shareThrottled(tb testing.TB, client redis.UniversalClient, l tokenbucket.L
 // patience is how long a busy machine may take to answer before that is an error.
 const patience = 10 * time.Second
 
-// startRedis returns a client of a server of our own.
-func startRedis(tb testing.TB) redis.UniversalClient {
-	client := redis.NewClient(&redis.Options{Addr: redistest.Start(tb).Addr, PoolSize: 64, ReadTimeout: patience})
+// trips is a hook that counts round trips.
+type trips struct{ atomic.Int64 }
+
+func (t *trips) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (t *trips) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		t.Add(1)
+		return next(ctx, cmd)
+	}
+}
+
+func (t *trips) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		t.Add(1)
+		return next(ctx, cmds)
+	}
+}
+
+// startRedis returns a client of a server of our own, whose round trips are counted.
+func startRedis(tb testing.TB) (redis.UniversalClient, *trips) {
+	options := redis.Options{Addr: redistest.Start(tb).Addr, PoolSize: 64, ReadTimeout: patience, ContextTimeoutEnabled: true}
+	client, counted := redis.NewClient(&options), new(trips)
+	client.AddHook(counted)
 	tb.Cleanup(func() { _ = client.Close() })
 	for range 1000 { // the first ones are slow
 		require.NoError(tb, client.Ping(context.Background()).Err())
 	}
-	return client
+	return client, counted
 }
 
 // BenchmarkRedis is decisions on one server: all of them are to be admitted, and all
 // but the leased ones are written.
 func BenchmarkRedis(b *testing.B) {
-	client := startRedis(b)
+	client, counted := startRedis(b)
 	admits := map[string]func(string) bool{}
 	for _, p := range shareds {
 		admits[p.name] = p.open(b, client, slow)
 	}
-	for _, o := range []order{{"1_key", uniform(1)}, {"10k_keys", uniform(10_000)}} {
-		for _, p := range shareds {
-			b.Run(p.name+"/"+o.name+"/1_client", func(b *testing.B) { askAll(b, p.name, 1, o.draw(), admits[p.name]) })
-		}
-		for _, p := range shareds {
-			b.Run(p.name+"/"+o.name+"/64_clients", func(b *testing.B) { askAll(b, p.name, 64, o.draw(), admits[p.name]) })
+	for _, o := range []order{{"1_key", uniform(1)}, {"10k_keys", uniform(10_000)}, {"10k_in_turn", inTurn(10_000)}, {"10k_zipf", zipf(10_000)}} {
+		for _, clients := range []int{1, 64} {
+			column := map[int]string{1: "1_client", 64: "64_clients"}[clients]
+			for _, p := range shareds {
+				b.Run(p.name+"/"+o.name+"/"+column, func(b *testing.B) {
+					askAll(b, p.name, clients, o.draw(), admits[p.name], counted)
+				})
+			}
 		}
 	}
 }
 
-// askAll lets n clients ask for the keys in turn.
-func askAll(b *testing.B, peer string, n int, keys []string, admit func(string) bool) {
+// inTurn lets keys come one after the other, each as often.
+func inTurn(n int) func() []string {
+	next := 0
+	return draw(func(*rand.Rand) uint64 {
+		next = (next + 1) % n
+		return uint64(next)
+	})
+}
+
+// askAll lets n clients ask for the keys in turn, and counts what that costs in round trips.
+func askAll(b *testing.B, peer string, n int, keys []string, admit func(string) bool, counted *trips) {
 	var wrong atomic.Int64
+	before := counted.Load()
 	b.ResetTimer()
 	share(b, n, func(i int) error {
 		if !admit(keys[i%accesses]) {
@@ -106,11 +140,12 @@ func askAll(b *testing.B, peer string, n int, keys []string, admit func(string) 
 		return nil
 	})
 	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "decisions/s")
+	b.ReportMetric(float64(counted.Load()-before)/float64(b.N), "trips/decision")
 	reportWrong(b, peer, int(wrong.Load()))
 }
 
 func TestRedisPeersAdmitAndRefuse(t *testing.T) {
-	client := startRedis(t)
+	client, _ := startRedis(t)
 	for _, p := range shareds[1:] {
 		admit := p.open(t, client, slow)
 		for range 10 {

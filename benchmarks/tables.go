@@ -97,6 +97,7 @@ var tables = []table{
 		views: []view{
 			{unit: "decisions/s", caption: "Decisions a second: PINGs a second, the others as a share of them", base: "(PING)", compare: ratio, format: "%.2f"},
 			{unit: "decisions/s", caption: "The same beside redis_rate", base: "redis_rate", compare: ratio, format: "%.2f"},
+			{unit: "trips/decision", caption: "Round trips per decision", format: "%.3f"},
 		},
 	},
 	{

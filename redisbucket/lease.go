@@ -18,6 +18,7 @@ type lease struct {
 	expires time.Duration // when they go back
 	seen    ledger        // the server's, as of the latest answer
 	stands  bool          // the server has no more than that: nothing was given back since
+	used    time.Duration // when it was last asked for
 	until   time.Duration // the latest instant that a refusal named, at most maxRefused after it
 
 	place     *list.Element // among the idle; nil while an exchange is under way

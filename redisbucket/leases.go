@@ -12,9 +12,13 @@ import (
 	"github.com/aa014e13/tokenbucket"
 )
 
-// MaxLeases is how many keys a process has leases of at once; beyond, that of the key
-// which was used least recently is given back.
+// MaxLeases is how many keys a process has leases of at once. Requests for others go
+// straight to the server until there is room.
 const MaxLeases = 1024
+
+// maxUntried is how many keys have leases at most when one gets a lease at its first request.
+// Further keys have to be asked for again within the age of a lease.
+const maxUntried = 4
 
 // leases are the tokens that a process has taken from the server and not spent yet,
 // by key. It asks the server once for many decisions:
@@ -41,6 +45,7 @@ type leases struct {
 	origin time.Time
 
 	callers sync.Pool // of *caller, who are served and gone
+	recent  *recent   // guarded by mu
 
 	mu       sync.Mutex
 	byKey    map[string]*lease
@@ -72,6 +77,7 @@ func newLeases(s *server, c config) *leases {
 		origin: time.Now(),
 		byKey:  map[string]*lease{},
 		next:   tokenbucket.Never,
+		recent: newRecent(c.lease.maxAge),
 	}
 	s.onGiveBack = t.refunded
 	return t
@@ -92,7 +98,7 @@ func (t *leases) take(ctx context.Context, key string, cost float64) (outcome, e
 	}
 	now := t.now() // that takes as long as all else, and nobody is locked out for it
 	t.mu.Lock()
-	l := t.findLocked(key)
+	l := t.findLocked(key, now)
 	if l == nil {
 		t.mu.Unlock()
 		return outcome{}, errNotLeased
@@ -137,30 +143,44 @@ func (t *leases) peek(key string, cost float64) (d tokenbucket.Decision, held fl
 	return d, l.tokens, false
 }
 
-// findLocked returns the key's lease, a new one if there is none, and nil if there is
-// no room.
-func (t *leases) findLocked(key string) *lease {
+// findLocked returns the key's lease, a new one if there is none. It returns nil if the key
+// is hardly asked for, or there is no room.
+func (t *leases) findLocked(key string, now time.Duration) *lease {
 	if t.closed {
 		return nil
 	}
 	if l := t.byKey[key]; l != nil {
+		l.used = now
 		return l
 	}
-	if len(t.byKey) >= MaxLeases {
-		oldest := t.idle.Back()
-		if oldest == nil {
-			return nil
-		}
-		t.endLocked(oldest.Value.(*lease))
+	if again := t.recent.note(key, now); !again && len(t.byKey) >= maxUntried {
+		return nil
 	}
-	l := &lease{key: strings.Clone(key)}
+	if len(t.byKey) >= MaxLeases && !t.makeRoomLocked(now) {
+		return nil
+	}
+	l := &lease{key: strings.Clone(key), used: now}
 	l.place = t.idle.PushFront(l)
 	t.byKey[l.key] = l
 	return l
 }
 
+// makeRoomLocked ends a lease that is of no use any more, or has no tokens left, of those
+// that were used least recently. The others stay: to give one back costs as much as it saves.
+func (t *leases) makeRoomLocked(now time.Duration) bool {
+	for e, looked := t.idle.Back(), 0; e != nil && looked < 8; looked++ {
+		l := e.Value.(*lease)
+		e = e.Prev()
+		if l.tokens == 0 || l.ends() <= now {
+			t.endLocked(l)
+		}
+	}
+	return len(t.byKey) < MaxLeases
+}
+
 // endLocked ends the lease of a key that has nothing under way.
 func (t *leases) endLocked(l *lease) {
+	t.recent.note(l.key, l.used)
 	if l.tokens > 0 {
 		t.giveBackLocked(l)
 		return

@@ -125,33 +125,36 @@ func WithInstrument(instrument func(redis.UniversalClient)) Option {
 	return func(c *config) { c.instrument = instrument }
 }
 
-// WithLease lets each process take tokens ahead of those who will ask it, so that a
-// key that is asked for all the time does not cost a round trip each time: the first
+// WithLease lets each process take tokens ahead of the requests that will need them, so that
+// a key that is asked for all the time does not cost a round trip each time: a
 // Take or TryAcquire takes its cost and as many whole tokens as are there, up to
-// tokens in all, and those that follow spend them here. What is left is given back
-// maxAge after it came, or when more than MaxLeases keys are used, or on Close, which
-// the program then has to call.
+// tokens in all, and those that follow spend them in the process. What is left is given back
+// maxAge after it came, or on Close, which the program then has to call.
 //
-// What the server told last bounds what it has, so what it would refuse by that is
-// refused here and costs no round trip either: until the instant that the refusal
+// Only a key that is asked for again within maxAge gets a lease, unless there are
+// hardly any, and at most MaxLeases keys have one at a time. Requests for other keys go straight to
+// the server, so they cost one round trip, as without leases.
+//
+// The server's last answer is an upper bound: what it could not cover is refused
+// here and costs no round trip either, until the instant that the refusal
 // names, and for a minute after the answer at most. What this process gives back ends
-// it, what others give back does not.
+// that, what others give back does not.
 //
 // Since tokens are paid for before they are spent, all processes together never get
 // more than capacity + refill * time from the first request on. In a window that
-// begins later they may spend what they hold at its beginning besides, at most a lease
+// begins later they may also spend what they hold at its beginning, at most a lease
 // for each process: a limit of tokenbucket.Within counts the instants at which tokens
 // are taken, not those at which they are spent. As much may lie idle for maxAge while
-// others are refused. So choose a lease of which as many as there are processes make a
+// others are refused. So choose a lease so small that those of all processes together are a
 // small part of the capacity, and an age of a fraction of a second. More than the
 // capacity is the same as the capacity.
 //
-// Wait and costs above the lease go straight to the server, and count nothing that is
-// leased. Wait leaves in order of arrival; whoever spends a lease meanwhile does not
-// delay it, since that was taken before.
+// Wait, the methods that end in Each, and costs above the lease go straight to the server, and
+// do not count what is leased. Wait returns in order of arrival; requests that spend a
+// lease meanwhile do not delay it, since those tokens were taken before.
 //
-// The figures of a Decision are those that the server told last, with what is left
-// here and what was refilled since: what others took since is missing. A wait is
+// The figures of a Decision are those of the server's last answer, with what is left
+// here and what was refilled since; what others took since is missing. A wait is
 // counted from the server's answer and suffices.
 //
 // By default, there are no leases.
