@@ -28,6 +28,25 @@ type Timeline struct {
 	Origin time.Time
 }
 
+// Watched is the system clock for tests that need to know its readings. It calls Saw after
+// each reading, in the goroutine that reads the clock, which goes on when Saw returns.
+type Watched struct {
+	Saw func(reading time.Duration)
+}
+
+// Now returns the current time.
+func (Watched) Now() time.Time { return time.Now() }
+
+// Since returns the time elapsed since t.
+func (w Watched) Since(t time.Time) time.Duration {
+	reading := time.Since(t)
+	w.Saw(reading)
+	return reading
+}
+
+// After returns a channel on which the time is sent once d has elapsed.
+func (Watched) After(d time.Duration) <-chan time.Time { return time.After(d) }
+
 // Start returns a timeline whose origin is the present, by the system clock if clock is nil.
 func Start(clock Clock) Timeline {
 	if clock == nil {
@@ -54,8 +73,11 @@ func (t *Timeline) Now() time.Duration {
 	return min(t.Clock.Since(t.Origin), End)
 }
 
-// IsSteady reports whether the clock is known to never step back.
-func (t *Timeline) IsSteady() bool { return t.Clock == nil }
+// IsSteady reports whether the clock is known to never step back: the system clock.
+func (t *Timeline) IsSteady() bool {
+	_, isWatched := t.Clock.(Watched)
+	return t.Clock == nil || isWatched
+}
 
 // After returns a channel on which the time is sent once d has elapsed.
 func (t *Timeline) After(d time.Duration) <-chan time.Time {
