@@ -44,7 +44,7 @@ type load struct {
 }
 
 var (
-	full     = load{"full", tokenbucket.Limit{Capacity: 1e6, RefillPerSec: 1e9}, true} // again after 1 ns
+	full     = load{"full", tokenbucket.Limit{Capacity: 1e9, RefillPerSec: 1e9}, true} // again after 1 ns
 	draining = load{"draining", tokenbucket.Limit{Capacity: 1 << 30, RefillPerSec: 1000}, true}
 	refused  = load{"refused", tokenbucket.Limit{Capacity: 1, RefillPerSec: 1.0 / 3600}, false}
 )

@@ -3,6 +3,7 @@
 //
 //	go run .                            # all tables: some minutes
 //	go run . -tables 1,3 -rounds 10
+//	go run . -update                    # into README.md and results
 //
 // Each round runs every peer once, one after the other, so that what else the machine
 // does hits all alike. Ratios are taken within a round; a table shows their median
@@ -16,6 +17,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"io/fs"
 	"log"
 	"os"
 	"os/exec"
@@ -25,9 +27,10 @@ import (
 )
 
 var (
-	numbers = flag.String("tables", "1,2,3,4,5,6,7,8", "which tables, by number")
+	numbers = flag.String("tables", allNumbers(), "which tables, by number")
 	rounds  = flag.Int("rounds", 6, "how often each peer is measured")
-	logFile = flag.String("log", "", "a file to add this run's output to; the tables show all rounds in it")
+	folder  = flag.String("results", "", "a folder that keeps the raw output, a file for each table: this run adds to it, and the tables show all rounds in it")
+	update  = flag.Bool("update", false, "measure for README.md: write the raw output to results, instead of what is there, and all tables to README.md")
 )
 
 func main() {
@@ -44,30 +47,35 @@ func measure(w io.Writer) error {
 	if err != nil {
 		return err
 	}
-	folder, err := os.MkdirTemp("", "benchmarks")
+	temporary, err := os.MkdirTemp("", "benchmarks")
 	if err != nil {
 		return err
 	}
-	defer os.RemoveAll(folder)
-	binary := filepath.Join(folder, "benchmarks.test")
-	if err := run(os.Stderr, "go", "test", "-c", "-o", binary, "."); err != nil {
+	defer os.RemoveAll(temporary)
+	switch {
+	case *update:
+		*folder = "results"
+		if err := discard(asked); err != nil {
+			return err
+		}
+	case *folder == "":
+		*folder = temporary
+	}
+	if err := runTables(filepath.Join(temporary, "benchmarks.test"), asked); err != nil {
 		return err
 	}
-	raw, err := runTables(binary, asked)
-	if err != nil {
-		return err
+	if *update {
+		return updateReadme("README.md")
 	}
-	results, err := parse(raw)
-	if err != nil {
-		return err
+	return writeTables(w, asked)
+}
+
+func allNumbers() string {
+	var all []string
+	for _, t := range tables {
+		all = append(all, t.number)
 	}
-	if err := results.writeMachine(w); err != nil {
-		return err
-	}
-	for _, t := range asked {
-		t.write(w, results)
-	}
-	return nil
+	return strings.Join(all, ",")
 }
 
 func askedTables() ([]table, error) {
@@ -82,37 +90,92 @@ func askedTables() ([]table, error) {
 	return asked, nil
 }
 
-// runTables returns what is in the log file, and what the test binary printed then.
-func runTables(binary string, asked []table) (io.Reader, error) {
-	var raw bytes.Buffer
-	w, done, err := openLog(&raw)
-	if err != nil {
-		return nil, err
+// rawFile returns the path of a table's raw output.
+func (t table) rawFile() string { return filepath.Join(*folder, "table-"+t.number+".txt") }
+
+// discard removes the raw output that is measured anew.
+func discard(asked []table) error {
+	for _, t := range asked {
+		if *rounds == 0 {
+			break
+		}
+		if err := os.Remove(t.rawFile()); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+	}
+	return nil
+}
+
+// runTables runs all rounds, and adds what the test binary prints to the raw output.
+func runTables(binary string, asked []table) error {
+	if *rounds == 0 {
+		return nil
+	}
+	if err := run(os.Stderr, "go", "test", "-c", "-o", binary, "."); err != nil {
+		return err
+	}
+	if err := os.MkdirAll(*folder, 0o755); err != nil {
+		return err
 	}
 	for round := range *rounds {
 		for _, t := range asked {
 			log.Printf("round %d of %d, table %s", round+1, *rounds, t.number)
-			if err := t.run(w, binary, round); err != nil {
-				return nil, errors.Join(fmt.Errorf("table %s: %w\n%s", t.number, err, raw.Bytes()), done())
+			if err := t.addRound(binary, round); err != nil {
+				return fmt.Errorf("table %s: %w: its output is in %s", t.number, err, t.rawFile())
 			}
 		}
 	}
-	return &raw, done()
+	return nil
 }
 
-// openLog reads the log file, if there is to be one, and returns what writes to both.
-func openLog(raw *bytes.Buffer) (w io.Writer, done func() error, err error) {
-	if *logFile == "" {
-		return raw, func() error { return nil }, nil
-	}
-	f, err := os.OpenFile(*logFile, os.O_CREATE|os.O_APPEND|os.O_RDWR, 0o644)
+func (t table) addRound(binary string, round int) error {
+	f, err := os.OpenFile(t.rawFile(), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
 	if err != nil {
-		return nil, nil, err
+		return err
 	}
-	if _, err := raw.ReadFrom(f); err != nil {
-		return nil, nil, errors.Join(err, f.Close())
+	return errors.Join(t.run(f, binary, round), f.Close())
+}
+
+// writeTables writes tables from their raw output.
+func writeTables(w io.Writer, asked []table) error {
+	var raw bytes.Buffer
+	for _, t := range asked {
+		output, err := os.ReadFile(t.rawFile())
+		if err != nil {
+			return fmt.Errorf("%w: measure table %s first", err, t.number)
+		}
+		raw.Write(output)
 	}
-	return io.MultiWriter(raw, f), f.Close, nil
+	results, err := parse(&raw)
+	if err != nil {
+		return err
+	}
+	if err := results.writeMachine(w); err != nil {
+		return err
+	}
+	for _, t := range asked {
+		t.write(w, results)
+	}
+	return nil
+}
+
+// updateReadme replaces the tables, which come last, by all those of the raw output.
+func updateReadme(path string) error {
+	const heading = "## The tables\n"
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return err
+	}
+	before, _, ok := strings.Cut(string(text), heading)
+	if !ok {
+		return fmt.Errorf("%s has no heading %q", path, heading)
+	}
+	var written bytes.Buffer
+	fmt.Fprintf(&written, "%s%s\n", before, heading)
+	if err := writeTables(&written, tables); err != nil {
+		return err
+	}
+	return os.WriteFile(path, written.Bytes(), 0o644)
 }
 
 // run runs a round of a table; what comes out alike each time, in the first.
@@ -122,14 +185,22 @@ func (t table) run(w io.Writer, binary string, round int) error {
 			return err
 		}
 	}
+	if t.bench != "" {
+		if err := t.state().run(w, binary, "Machine"); err != nil {
+			return err
+		}
+	}
 	for _, p := range t.passes {
-		err := run(w, binary, "-test.run=^$", "-test.bench=^Benchmark"+t.bench+"$/"+p.match,
-			"-test.benchtime="+p.benchtime, "-test.cpu="+p.cpu)
-		if err != nil {
+		if err := p.run(w, binary, t.bench); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+func (p pass) run(w io.Writer, binary, bench string) error {
+	return run(w, binary, "-test.run=^$", "-test.bench=^Benchmark"+bench+"$/"+p.match,
+		"-test.benchtime="+p.benchtime, "-test.cpu="+p.cpu)
 }
 
 func run(w io.Writer, name string, args ...string) error {

@@ -92,3 +92,17 @@ func BenchmarkOne(b *testing.B) {
 		}
 	}
 }
+
+// BenchmarkMachine tells the state of the machine while a table is measured: what one
+// decision cannot do without, with 1 and with 2 goroutines.
+func BenchmarkMachine(b *testing.B) {
+	for _, t := range tables {
+		if t.bench == "" {
+			continue
+		}
+		b.Run("table_"+t.number, func(b *testing.B) {
+			admit := openSinceSwap(b, tokenbucket.Limit{})
+			parallel(b, "(time.Since,CAS)", true, func() func() bool { return admit })
+		})
+	}
+}
