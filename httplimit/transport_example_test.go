@@ -2,8 +2,10 @@ package httplimit_test
 
 import (
 	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"time"
 
 	"github.com/aa014e13/tokenbucket"
@@ -95,4 +97,52 @@ func ExampleAllHosts() {
 	resp.Body.Close()
 	fmt.Println(resp.Status, "after", asked, "attempts and more than a minute:", clock.Since(time.Time{}) > time.Minute)
 	// Output: 200 OK after 2 attempts and more than a minute: true
+}
+
+// GitHub's secondary limits refuse with a 403, and so does a missing permission. The
+// function tells them apart by a field and by the start of the body.
+func ExampleWithTooFastFunc() {
+	clock := &sleepless{}
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		message := "Resource not accessible by integration"
+		if r.URL.Path == "/search" {
+			message = "You have exceeded a secondary rate limit."
+		}
+		http.Error(w, message, http.StatusForbidden)
+	}))
+	defer server.Close()
+
+	isSecondaryLimit := func(resp *http.Response) bool {
+		if resp.StatusCode != http.StatusForbidden {
+			return false
+		}
+		if resp.Header.Get("Retry-After") != "" {
+			return true
+		}
+		text, err := io.ReadAll(resp.Body)
+		return err == nil && strings.Contains(string(text), "secondary rate limit")
+	}
+	bucket := tokenbucket.MustNew(tokenbucket.PerHour(5000), tokenbucket.WithClock(clock))
+	transport, err := httplimit.NewTransport(httplimit.AllHosts(bucket),
+		httplimit.WithTooFastFunc(isSecondaryLimit),
+		httplimit.WithDefaultPause(time.Minute),
+		httplimit.WithTransportObserver(func(e httplimit.TransportEvent) {
+			fmt.Printf("%s: %d, paused for %v, %q\n", e.Request.URL.Path, e.Status, e.Pause, e.Reason)
+		}))
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	client := &http.Client{Transport: transport}
+	for _, path := range []string{"/private", "/search"} {
+		resp, err := client.Get(server.URL + path)
+		if err != nil {
+			fmt.Println(err)
+			return
+		}
+		resp.Body.Close()
+	}
+	// Output:
+	// /private: 403, paused for 0s, ""
+	// /search: 403, paused for 1m0s, "default pause"
 }

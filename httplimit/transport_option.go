@@ -168,10 +168,15 @@ func WithLongestPause(d time.Duration) TransportOption {
 // WithTooFast adds statuses, from 400 to 599, by which a server says "too fast"
 // besides 429: they pause with or without Retry-After, and they are retried.
 //
-// The limit_req of nginx refuses with 503, without Retry-After, unless it is
-// configured: "limit_req_status 429;" sets the status. Where the server cannot be
-// changed, WithTooFast(503) pauses for WithDefaultPause, after other 503s too;
-// WithTooFastFunc can tell them apart.
+// By default, limit_req of nginx refuses with 503 and without Retry-After, so a
+// Transport does not pause. Let nginx say what it means:
+//
+//	limit_req_status 429;
+//	error_page 429 @slow;
+//	location @slow { internal; add_header Retry-After 1 always; return 429; }
+//
+// Where the server cannot be changed, WithTooFast(503) pauses for WithDefaultPause after
+// every 503; WithTooFastFunc can tell them apart.
 //
 // By default, only 429 does, and 503 if it has a Retry-After.
 func WithTooFast(statuses ...int) TransportOption {
