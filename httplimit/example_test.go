@@ -2,11 +2,13 @@ package httplimit_test
 
 import (
 	"fmt"
+	"io"
 	"log"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"strings"
 
 	"github.com/benbjohnson/clock"
 
@@ -100,6 +102,62 @@ func ExampleWithObserver() {
 		handler.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest("GET", "/export", nil))
 	}
 	// Output: level=WARN msg=refused path=/export key=192.0.2.1 cost=1 wait=2s
+}
+
+// An upload declares 6 tokens' worth of bytes and turns out to have 2.
+func ExampleWithAdmission() {
+	clients, err := keyed.New[string](tokenbucket.Limit{Capacity: 10, RefillPerSec: 0.5}, keyed.WithClock(clock.NewMock()))
+	if err != nil {
+		log.Fatal(err)
+	}
+	limit, err := httplimit.New(httplimit.PerKey(clients), httplimit.WithAdmission(),
+		httplimit.WithCost(func(r *http.Request) float64 { return float64(r.ContentLength) }))
+	if err != nil {
+		log.Fatal(err)
+	}
+	handler := limit(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		read, _ := io.Copy(io.Discard, io.LimitReader(r.Body, 2))
+		admission := httplimit.AdmissionFromContext(r.Context())
+		if err := admission.Refund(r.Context(), admission.Cost-float64(read)); err != nil {
+			log.Print(err)
+		}
+	}))
+	handler.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest("PUT", "/", strings.NewReader("upload")))
+	fmt.Println(clients.Tokens("192.0.2.1"), "tokens left")
+	// Output: 8 tokens left
+}
+
+// A user's limit outside and everybody's inside, with two keys. The lists have both
+// items; X-RateLimit has the figures with less remaining.
+func ExampleNew_twoKeys() {
+	mock := clock.NewMock()
+	users, err := keyed.New[string](tokenbucket.Limit{Capacity: 10, RefillPerSec: 1}, keyed.WithClock(mock))
+	if err != nil {
+		log.Fatal(err)
+	}
+	tenants, err := keyed.New[string](tokenbucket.Limit{Capacity: 3, RefillPerSec: 1}, keyed.WithClock(mock))
+	if err != nil {
+		log.Fatal(err)
+	}
+	byUser, err := httplimit.New(httplimit.PerKey(users), httplimit.WithKeyHeader("X-User"), httplimit.WithPolicyNames("user"))
+	if err != nil {
+		log.Fatal(err)
+	}
+	byTenant, err := httplimit.New(httplimit.PerKey(tenants), httplimit.WithKeyHeader("X-Tenant"), httplimit.WithPolicyNames("tenant"))
+	if err != nil {
+		log.Fatal(err)
+	}
+	handler := byUser(byTenant(http.NotFoundHandler()))
+	request := httptest.NewRequest("GET", "/", nil)
+	request.Header.Set("X-User", "alice")
+	request.Header.Set("X-Tenant", "blue")
+	answer := httptest.NewRecorder()
+	handler.ServeHTTP(answer, request)
+	fmt.Println("RateLimit:", answer.Header().Get("RateLimit"))
+	fmt.Println("X-RateLimit-Remaining:", answer.Header().Get("X-RateLimit-Remaining"))
+	// Output:
+	// RateLimit: "user";r=9;t=9, "tenant";r=2;t=2
+	// X-RateLimit-Remaining: 2
 }
 
 func withoutTime(_ []string, a slog.Attr) slog.Attr {
