@@ -77,21 +77,27 @@ func (a *addresses) key(r *http.Request) string {
 	return a.keyOf(client)
 }
 
-// ipv4Host returns the host of "host:port" if both are digits and dots. An IPv4 address
-// has one spelling, and anything else of digits and dots is a key as it is. So most
-// keys are a part of RemoteAddr and need no parsing.
-func ipv4Host(hostPort string) (string, bool) {
-	colon := strings.LastIndexByte(hostPort, ':')
-	if colon < 0 {
+// ipv4Host returns the host of "host:port" if it has only digits and dots, and the port
+// only digits. An IPv4 address has one spelling, and anything else of digits and dots is
+// a key as it is. So most keys are a part of RemoteAddr and need no parsing.
+func ipv4Host(hostPort string) (host string, ok bool) {
+	colon := len(hostPort) - 1
+	for colon >= 0 && isDigit(hostPort[colon]) {
+		colon--
+	}
+	if colon < 0 || hostPort[colon] != ':' {
 		return "", false
 	}
-	for i, c := range []byte(hostPort) {
-		if i != colon && c != '.' && (c < '0' || c > '9') {
+	host = hostPort[:colon]
+	for i := range len(host) {
+		if c := host[i]; c != '.' && !isDigit(c) {
 			return "", false
 		}
 	}
-	return hostPort[:colon], true
+	return host, true
 }
+
+func isDigit(c byte) bool { return '0' <= c && c <= '9' }
 
 // unparsed returns the key of a peer that is not an address, such as one on a Unix
 // socket. A port does not count: it would make a key of every connection.

@@ -16,7 +16,7 @@ type ask struct {
 }
 
 // costOf returns the cost for the limit of that index, 0 if there is none.
-func (a ask) costOf(limit int) float64 {
+func (a *ask) costOf(limit int) float64 {
 	switch {
 	case !a.each:
 		return a.cost
@@ -29,7 +29,7 @@ func (a ask) costOf(limit int) float64 {
 
 // isUnequal reports whether the limits are asked for different costs. Equal ones are
 // the same as one cost for all.
-func (a ask) isUnequal() bool {
+func (a *ask) isUnequal() bool {
 	if a.each {
 		for _, cost := range a.costs {
 			if cost != a.costs[0] {
@@ -41,7 +41,7 @@ func (a ask) isUnequal() bool {
 }
 
 // isFinite reports whether all costs are finite numbers, 0 or more.
-func (a ask) isFinite() bool {
+func (a *ask) isFinite() bool {
 	for _, cost := range a.costs {
 		if !(cost >= 0 && cost-cost == 0) { // Inf - Inf is NaN
 			return false

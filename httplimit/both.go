@@ -32,7 +32,7 @@ func Both(first Refunder, second Limiter) Limiter {
 	if first == nil || second == nil {
 		return nil // New returns an error for it
 	}
-	return both{first, second, len(limitsOf(first)), len(limitsOf(second)), countLimiters(first)}
+	return &both{first, second, len(limitsOf(first)), len(limitsOf(second)), countLimiters(first)}
 }
 
 type both struct {
@@ -44,43 +44,45 @@ type both struct {
 }
 
 func countLimiters(l Limiter) int {
-	if b, ok := l.(both); ok {
+	if b, ok := l.(*both); ok {
 		return b.limiters + countLimiters(b.second)
 	}
 	return 1
 }
 
-func (b both) Take(ctx context.Context, key string, cost float64) (tokenbucket.Decision, error) {
-	o, err := b.take(ctx, ask{key: key, cost: cost})
+func (b *both) Take(ctx context.Context, key string, cost float64) (tokenbucket.Decision, error) {
+	var o outcome
+	err := b.take(ctx, &ask{key: key, cost: cost}, &o)
 	return o.decision, err
 }
 
-func (b both) TakeEach(ctx context.Context, key string, costs ...float64) (tokenbucket.Decision, error) {
+func (b *both) TakeEach(ctx context.Context, key string, costs ...float64) (tokenbucket.Decision, error) {
 	if !canTakeEach(b) {
 		return tokenbucket.Decision{LimitIndex: -1}, unsupported("TakeEach")
 	}
-	o, err := b.take(ctx, ask{key: key, each: true, costs: costs})
+	var o outcome
+	err := b.take(ctx, &ask{key: key, each: true, costs: costs}, &o)
 	return o.decision, err
 }
 
-func (b both) Refund(ctx context.Context, key string, cost float64) error {
+func (b *both) Refund(ctx context.Context, key string, cost float64) error {
 	return b.settle(ctx, ask{key: key, cost: cost}, ask.refund)
 }
 
-func (b both) RefundEach(ctx context.Context, key string, costs ...float64) error {
+func (b *both) RefundEach(ctx context.Context, key string, costs ...float64) error {
 	return b.settle(ctx, ask{key: key, each: true, costs: costs}, ask.refund)
 }
 
-func (b both) Charge(ctx context.Context, key string, cost float64) error {
+func (b *both) Charge(ctx context.Context, key string, cost float64) error {
 	return b.settle(ctx, ask{key: key, cost: cost}, ask.charge)
 }
 
-func (b both) ChargeEach(ctx context.Context, key string, costs ...float64) error {
+func (b *both) ChargeEach(ctx context.Context, key string, costs ...float64) error {
 	return b.settle(ctx, ask{key: key, each: true, costs: costs}, ask.charge)
 }
 
 // settle calls do for both limiters, or for none if one of them would refuse.
-func (b both) settle(ctx context.Context, a ask, do func(ask, context.Context, Limiter) error) error {
+func (b *both) settle(ctx context.Context, a ask, do func(ask, context.Context, Limiter) error) error {
 	own, common, ok := b.split(a)
 	switch {
 	case !canSettle(b, a.each):
@@ -94,7 +96,7 @@ func (b both) settle(ctx context.Context, a ask, do func(ask, context.Context, L
 
 // split returns what each of the two is asked for; ok is false if the number of costs
 // does not allow it.
-func (b both) split(a ask) (own, common ask, ok bool) {
+func (b *both) split(a ask) (own, common ask, ok bool) {
 	own, common = a, a
 	if !a.each {
 		return own, common, true
@@ -116,40 +118,45 @@ type outcome struct {
 	remaining int64   // the largest whole cost that would be admitted now, by both
 }
 
-func (b both) take(ctx context.Context, a ask) (outcome, error) {
-	ownAsk, commonAsk, ok := b.split(a)
+// take stores what both decide in o.
+func (b *both) take(ctx context.Context, a *ask, o *outcome) error {
+	ownAsk, commonAsk, ok := b.split(*a)
 	if !ok {
-		return outcome{decision: tokenbucket.Decision{Wait: tokenbucket.Never, LimitIndex: -1}}, nil
+		*o = outcome{decision: tokenbucket.Decision{Wait: tokenbucket.Never, LimitIndex: -1}}
+		return nil
 	}
-	own, err := takeFrom(ctx, b.first, ownAsk)
-	if err != nil || !own.decision.OK {
-		return own, err
+	var own outcome
+	if err := takeFrom(ctx, b.first, &ownAsk, &own); err != nil || !own.decision.OK {
+		*o = own
+		return err
 	}
-	common, err := takeFrom(ctx, b.second, commonAsk)
-	common.start += b.limits
-	common.limiter += b.limiters
-	if err != nil || !common.decision.OK {
+	err := takeFrom(ctx, b.second, &commonAsk, o)
+	o.start += b.limits
+	o.limiter += b.limiters
+	unequal := a.isUnequal()
+	if err != nil || !o.decision.OK {
 		// Given back even if the request has been cancelled meanwhile.
 		err = errors.Join(err, ownAsk.refund(context.WithoutCancel(ctx), b.first))
-		if !a.isUnequal() {
-			common.remaining = min(common.remaining, own.remaining+wholeTokens(own.cost))
+		if !unequal {
+			o.remaining = min(o.remaining, own.remaining+wholeTokens(own.cost))
 		}
-		return common, err
+		return err
 	}
-	tighter := own
-	if isTighter(common, own, a.isUnequal()) {
-		tighter = common
+	remaining := min(own.remaining, o.remaining)
+	if !isTighter(o, &own, unequal) {
+		*o = own
 	}
-	if !a.isUnequal() {
-		tighter.remaining = min(own.remaining, common.remaining)
+	if !unequal {
+		o.remaining = remaining
 	}
-	return tighter, nil
+	return nil
 }
 
-// takeFrom returns what a limiter decides. For TakeEach the limiter must have it.
-func takeFrom(ctx context.Context, l Limiter, a ask) (o outcome, err error) {
-	if b, ok := l.(both); ok {
-		return b.take(ctx, a)
+// takeFrom stores what a limiter decides in o, since copies of it would take as long as
+// much of the rest. For TakeEach the limiter must have it.
+func takeFrom(ctx context.Context, l Limiter, a *ask, o *outcome) (err error) {
+	if b, ok := l.(*both); ok {
+		return b.take(ctx, a, o)
 	}
 	if a.each {
 		o.decision, err = l.(eachTaker).TakeEach(ctx, a.key, a.costs...)
@@ -158,22 +165,22 @@ func takeFrom(ctx context.Context, l Limiter, a ask) (o outcome, err error) {
 	}
 	o.cost = a.costOf(o.decision.LimitIndex)
 	o.remaining = maxInteger
-	if o.isKnown = isLimit(o.decision.Limit); o.isKnown {
+	if o.isKnown = isLimit(&o.decision.Limit); o.isKnown {
 		o.remaining = o.decision.Remaining()
 	}
-	return o, err
+	return err
 }
 
 // isLimit reports whether a limit is valid. One that is left out is not validated: the
 // error would take longer than the decision.
-func isLimit(l tokenbucket.Limit) bool {
-	return l != tokenbucket.Limit{} && l.Validate() == nil
+func isLimit(l *tokenbucket.Limit) bool {
+	return *l != tokenbucket.Limit{} && l.Validate() == nil
 }
 
 // isTighter compares two admissions. One without its limit is not tighter. Figures of
 // unequal costs have different units, so only their waits are compared.
-func isTighter(a, b outcome, unequal bool) bool {
-	x, y := a.decision, b.decision
+func isTighter(a, b *outcome, unequal bool) bool {
+	x, y := &a.decision, &b.decision
 	if !a.isKnown || !b.isKnown {
 		return a.isKnown
 	}
@@ -188,7 +195,7 @@ func isTighter(a, b outcome, unequal bool) bool {
 }
 
 // Limits returns the limits of both, in order.
-func (b both) Limits() []tokenbucket.Limit {
+func (b *both) Limits() []tokenbucket.Limit {
 	return slices.Concat(limitsOf(b.first), limitsOf(b.second)) // not appended: the slices may be the limiters' own
 }
 

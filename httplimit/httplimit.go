@@ -188,16 +188,16 @@ func (m *middleware) wait(v *verdict) time.Duration {
 
 func (m *middleware) decide(v *verdict) {
 	for i, a := range m.asked {
-		var err error
-		if v.outcome, err = takeFrom(v.request.Context(), a.Limiter, v.ask); err == nil {
+		err := takeFrom(v.request.Context(), a.Limiter, &v.ask, &v.outcome)
+		if err == nil {
 			v.by, v.fallback, v.refused = a.Limiter, i > 0, !v.decision.OK
 			if v.isKnown {
 				v.policies = a.policies(v.decision.Limit)
-				v.policy = v.policies.binding(v.decision, v.start)
+				v.policy = v.policies.binding(&v.decision, v.start)
 			}
 			return
 		}
-		v.err = errors.Join(v.err, err)
+		v.err, v.outcome = errors.Join(v.err, err), outcome{}
 	}
 	v.outcome, v.refused = outcome{limiter: -1, cost: v.ask.costOf(0)}, m.closed
 }

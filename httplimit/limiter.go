@@ -62,7 +62,7 @@ func limitsOf(l Limiter) []tokenbucket.Limit {
 // canTakeEach reports whether a limiter takes one cost for each limit. In Both, the first
 // must report its limits, or the costs cannot be divided, and must take costs back.
 func canTakeEach(l Limiter) bool {
-	if b, ok := l.(both); ok {
+	if b, ok := l.(*both); ok {
 		_, refunds := b.first.(eachRefunder)
 		return b.limits > 0 && refunds && canTakeEach(b.first) && canTakeEach(b.second)
 	}
@@ -73,7 +73,7 @@ func canTakeEach(l Limiter) bool {
 // canSettle reports whether a limiter refunds and charges, with one cost for each limit
 // if each is set.
 func canSettle(l Limiter, each bool) bool {
-	if b, ok := l.(both); ok {
+	if b, ok := l.(*both); ok {
 		return canSettle(b.first, each) && canSettle(b.second, each)
 	}
 	_, refunds := l.(Refunder)

@@ -97,7 +97,7 @@ func (a *asked) newPolicies(limits []tokenbucket.Limit) *policies {
 // binding returns the policy of a decision's limit: the one that its LimitIndex counts
 // from start on, or, if a limiter does not set that, the first equal one from there, or
 // from the beginning.
-func (p *policies) binding(d tokenbucket.Decision, start int) *policy {
+func (p *policies) binding(d *tokenbucket.Decision, start int) *policy {
 	limit := d.Limit
 	if i := start + d.LimitIndex; i >= 0 && i < len(p.limits) && p.limits[i] == limit {
 		return &p.each[i]
