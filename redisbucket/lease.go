@@ -2,6 +2,7 @@ package redisbucket
 
 import (
 	"container/list"
+	"slices"
 	"time"
 
 	"github.com/aa014e13/tokenbucket"
@@ -16,21 +17,21 @@ type lease struct {
 	key     string        // without the prefix
 	tokens  float64       // taken, and not spent
 	expires time.Duration // when they go back
-	seen    ledger        // the server's, as of the latest answer
+	seen    reading       // the server's, as of the latest answer
 	stands  bool          // the server has no more than that: nothing was given back since
 	used    time.Duration // when it was last asked for
 	until   time.Duration // the latest instant that a refusal named, at most maxRefused after it
 
-	place     *list.Element // among the idle; nil while an exchange is under way
+	place     *list.Element // among the idle; nil while a round trip is under way
 	waiting   []*caller     // for its end, in order of arrival
-	watch     *time.Timer   // lets those go who are late; nil if nobody ever waited for others
-	watched   bool          // it is set, and comes before anybody is late who waits for others
+	watch     *time.Timer   // lets late callers go; nil if none ever waited for another
+	watched   bool          // it is set, and comes before any caller is late that waits for another
 	refunding bool          // tokens were given back meanwhile: its answer does not stand
 }
 
-// ledger is what the server has for a key, as of an answer. The server decided
+// reading is what the server has for a key, as of an answer. The server decided
 // between the instants at which it was asked and answered.
-type ledger struct {
+type reading struct {
 	states         []tokenbucket.State // never changed
 	now            time.Duration       // by the server's clock
 	asked, arrived time.Duration
@@ -40,7 +41,7 @@ type ledger struct {
 type outcome struct {
 	granted bool
 	left    float64       // tokens of the lease, before
-	seen    ledger        // the server's
+	seen    reading       // the server's
 	at      time.Duration // by the local clock
 }
 
@@ -67,8 +68,8 @@ func (l *lease) grant(now time.Duration, cost float64) outcome {
 	return o
 }
 
-// refuse refuses a cost if the server would refuse what is short of it, as far as it is
-// known: since its latest answer others have only taken. The time is counted from the
+// refuse rejects a cost that the last known state cannot cover: since the server's last
+// answer others have only taken. The time is counted from the
 // instant at which the server was asked, so that nothing is refused for longer than
 // the server would have said.
 func (l *lease) refuse(limits tokenbucket.Limits, now time.Duration, cost float64) (o outcome, ok bool) {
@@ -105,8 +106,8 @@ func (l *lease) ends() time.Duration {
 	return max(l.expires, l.until)
 }
 
-// tell tells a decision by what the server had at its latest answer together with
-// what was left here: the bucket as if nobody else had come since. It counts from
+// tell returns the decision by what the server had at its latest answer together with
+// what was left here: the bucket as if no other process had come since. It counts from
 // the instant at which the answer arrived, so that waits suffice.
 func (o outcome) tell(limits tokenbucket.Limits, cost float64) tokenbucket.Decision {
 	var few [2]tokenbucket.State
@@ -117,10 +118,17 @@ func (o outcome) tell(limits tokenbucket.Limits, cost float64) tokenbucket.Decis
 	switch {
 	case !o.granted:
 		d.OK, d.Wait = false, max(roundUp(d.Wait), time.Microsecond)
-	case !d.OK: // the server owes to others who wait
+	case !d.OK: // the server owes to others that wait
 		_ = limits.Charge(states, at, cost)
 		d = limits.Take(states, at, cost)
 		d.OK, d.Wait = true, 0
 	}
 	return d
+}
+
+// next removes the first caller that waits, and returns it.
+func (l *lease) next() *caller {
+	c := l.waiting[0]
+	l.waiting = slices.Delete(l.waiting, 0, 1)
+	return c
 }

@@ -1,7 +1,6 @@
 package redisbucket
 
 import (
-	"container/list"
 	"context"
 	"errors"
 	"fmt"
@@ -12,30 +11,21 @@ import (
 	"github.com/aa014e13/tokenbucket"
 )
 
-// MaxLeases is how many keys a process has leases of at once. Requests for others go
-// straight to the server until there is room.
-const MaxLeases = 1024
-
-// maxUntried is how many keys have leases at most when one gets a lease at its first request.
-// Further keys have to be asked for again within the age of a lease.
-const maxUntried = 4
-
 // leases are the tokens that a process has taken from the server and not spent yet,
 // by key. It asks the server once for many decisions:
 //
 //   - Tokens are taken on the server before they are spent here.
-//   - What the server told bounds what it has, as long as nothing is given back: what
-//     it would refuse by that is refused here.
-//   - For each key one exchange with the server is under way at most, on behalf of
-//     all who wait. Who comes meanwhile waits for it, and is served in order of arrival.
+//   - The server's last answer is an upper bound, as long as nothing is given back: what
+//     it could not cover is refused here.
+//   - For each key one renewal is under way at most, on behalf of all callers that wait. Those
+//     that come meanwhile wait for it, and are served in order of arrival.
 //
 // It is tempting to ask before a lease is used up. But it holds no more than its size,
 // so that asks for the missing part only, and the more callers there are the less it
-// brings. A whole lease, with what all who wait need besides, lasts longer.
+// brings. A whole lease, with what all waiting callers need besides, lasts longer.
 //
 // All times are counted from an origin by the local monotonic clock. One timer ends
-// all leases, and is set only while there are any. Another for each key lets those go
-// in time who wait for what others exchange, and is set only while there are any.
+// all leases, and is set only while there are any.
 type leases struct {
 	server *server
 	limits tokenbucket.Limits
@@ -44,25 +34,23 @@ type leases struct {
 	maxAge time.Duration
 	origin time.Time
 
-	callers sync.Pool // of *caller, who are served and gone
-	recent  *recent   // guarded by mu
+	callers sync.Pool // of *caller that are served and gone
 
 	mu       sync.Mutex
-	byKey    map[string]*lease
-	idle     list.List // of *lease, nothing under way; the latest used first
+	table    leaseTable
 	sweeper  *time.Timer
 	next     time.Duration // when the sweeper is due, Never if it is not set
 	served   []*caller     // to be woken
 	closed   bool
 	lost     error          // why a lease was not given back, once closed
-	underWay sync.WaitGroup // exchanges with the server
+	underWay sync.WaitGroup // renewals, and leases that are given back
 }
 
 // errNotLeased says that the server is to decide.
 var errNotLeased = errors.New("redisbucket: not leased")
 
-// errBrokenOff says that an exchange had no end.
-var errBrokenOff = fmt.Errorf("%w: who asked for all panicked, or ended its goroutine: mend the error handler or the client's hooks", ErrUnavailable)
+// errBrokenOff says that a round trip had no end.
+var errBrokenOff = fmt.Errorf("%w: the goroutine that asked the server for all callers panicked or ended: correct the error handler or the client's hooks", ErrUnavailable)
 
 func newLeases(s *server, c config) *leases {
 	if c.lease == nil || len(s.limits.asked) == 0 {
@@ -75,9 +63,8 @@ func newLeases(s *server, c config) *leases {
 		size:   min(c.lease.tokens, c.limits.Tokens(full(c.limits), 0)), // no bucket has more
 		maxAge: c.lease.maxAge,
 		origin: time.Now(),
-		byKey:  map[string]*lease{},
+		table:  newLeaseTable(c.lease.maxAge),
 		next:   tokenbucket.Never,
-		recent: newRecent(c.lease.maxAge),
 	}
 	s.onGiveBack = t.refunded
 	return t
@@ -90,37 +77,59 @@ func (t *leases) covers(cost float64) bool {
 
 func (t *leases) now() time.Duration { return time.Since(t.origin) }
 
-// take decides by the key's lease. It returns errNotLeased if there is none, and no
-// room for one.
+// unlock unlocks, and then wakes the callers whose wait is over: before, they would only wait
+// for the lock.
+func (t *leases) unlock() {
+	served := t.served
+	t.served = nil
+	t.mu.Unlock()
+	for _, c := range served {
+		c.done <- struct{}{}
+	}
+}
+
+// take decides by the key's lease. It returns errNotLeased if the key has none and is not
+// to get one.
 func (t *leases) take(ctx context.Context, key string, cost float64) (outcome, error) {
 	if err := ctx.Err(); err != nil {
 		return outcome{}, err
 	}
+	o, c, err := t.takeOrWait(ctx, key, cost)
+	if c == nil {
+		return o, err
+	}
+	return c.await()
+}
+
+// takeOrWait decides at once if it can. Otherwise it returns a caller that waits, and
+// has the lease renewed if nothing is under way.
+func (t *leases) takeOrWait(ctx context.Context, key string, cost float64) (o outcome, c *caller, err error) {
 	now := t.now() // that takes as long as all else, and nobody is locked out for it
 	t.mu.Lock()
-	l := t.findLocked(key, now)
+	l := t.leaseOfLocked(key, now)
 	if l == nil {
-		t.mu.Unlock()
-		return outcome{}, errNotLeased
+		t.unlock()
+		return o, nil, errNotLeased
 	}
 	if l.place != nil {
 		if o, ok := l.decide(t.limits, now, cost); ok {
-			t.idle.MoveToFront(l.place)
-			t.mu.Unlock()
-			return o, nil
+			t.table.touch(l)
+			t.unlock()
+			return o, nil, nil
 		}
 	}
-	c := t.newCaller(ctx, now, cost)
+	c = t.newCaller(ctx, l, now, cost)
 	l.waiting = append(l.waiting, c)
-	leads := l.place != nil && t.beginLocked(l)
+	r := renewal{t, l}
+	leads := l.place != nil && r.beginLocked()
 	if !leads {
-		t.watchLocked(l, c.late)
+		l.watchLocked(t, c.late)
 	}
-	t.mu.Unlock()
+	t.unlock()
 	if leads {
-		t.lead(ctx, l)
+		r.lead(ctx)
 	}
-	return t.await(ctx, l, c)
+	return o, c, nil
 }
 
 // peek returns what take would return, if it would not ask the server; otherwise the
@@ -131,8 +140,8 @@ func (t *leases) peek(key string, cost float64) (d tokenbucket.Decision, held fl
 	}
 	now := t.now()
 	t.mu.Lock()
-	defer t.mu.Unlock()
-	l := t.byKey[key]
+	defer t.unlock()
+	l := t.table.byKey[key]
 	if l == nil {
 		return d, 0, false
 	}
@@ -143,58 +152,50 @@ func (t *leases) peek(key string, cost float64) (d tokenbucket.Decision, held fl
 	return d, l.tokens, false
 }
 
-// findLocked returns the key's lease, a new one if there is none. It returns nil if the key
-// is hardly asked for, or there is no room.
-func (t *leases) findLocked(key string, now time.Duration) *lease {
+// leaseOfLocked returns the key's lease, a new one if it is to get one, or nil.
+func (t *leases) leaseOfLocked(key string, now time.Duration) *lease {
 	if t.closed {
 		return nil
 	}
-	if l := t.byKey[key]; l != nil {
-		l.used = now
+	if l := t.table.get(key, now); l != nil {
 		return l
 	}
-	if again := t.recent.note(key, now); !again && len(t.byKey) >= maxUntried {
+	if !t.table.isDue(key, now) || t.table.isFull() && !t.makeRoomLocked(now) {
 		return nil
 	}
-	if len(t.byKey) >= MaxLeases && !t.makeRoomLocked(now) {
-		return nil
-	}
-	l := &lease{key: strings.Clone(key), used: now}
-	l.place = t.idle.PushFront(l)
-	t.byKey[l.key] = l
-	return l
+	return t.table.add(key, now)
 }
 
-// makeRoomLocked ends a lease that is of no use any more, or has no tokens left, of those
+// makeRoomLocked ends leases that are of no use any more, or have no tokens left, among those
 // that were used least recently. The others stay: to give one back costs as much as it saves.
 func (t *leases) makeRoomLocked(now time.Duration) bool {
-	for e, looked := t.idle.Back(), 0; e != nil && looked < 8; looked++ {
-		l := e.Value.(*lease)
-		e = e.Prev()
+	looked := 0
+	for l := range t.table.oldest() {
 		if l.tokens == 0 || l.ends() <= now {
 			t.endLocked(l)
 		}
+		if looked++; looked == 8 {
+			break
+		}
 	}
-	return len(t.byKey) < MaxLeases
+	return !t.table.isFull()
 }
 
-// endLocked ends the lease of a key that has nothing under way.
+// endLocked ends an idle lease.
 func (t *leases) endLocked(l *lease) {
-	t.recent.note(l.key, l.used)
 	if l.tokens > 0 {
 		t.giveBackLocked(l)
 		return
 	}
-	t.leaveIdleLocked(l)
-	delete(t.byKey, l.key)
+	t.table.remove(l)
 }
 
-// giveBackLocked gives the tokens back. Those who come meanwhile wait, so that what
-// they are told counts these tokens.
+// giveBackLocked gives the tokens back. Callers that come meanwhile wait, so that what
+// the server answers them counts these tokens.
 func (t *leases) giveBackLocked(l *lease) {
 	r := request{key: t.prefix + l.key, price: price{cost: -l.tokens}}
 	l.tokens, l.stands = 0, false
-	t.leaveIdleLocked(l)
+	t.table.stir(l)
 	t.underWay.Go(func() {
 		err := errBrokenOff
 		defer func() {
@@ -203,17 +204,10 @@ func (t *leases) giveBackLocked(l *lease) {
 			if t.closed && t.lost == nil {
 				t.lost = err
 			}
-			t.serveLocked(l, nil)
+			renewal{t, l}.serveLocked(nil)
 		}()
 		_, err = t.server.ask(context.Background(), r)
 	})
-}
-
-func (t *leases) leaveIdleLocked(l *lease) {
-	if l.place != nil {
-		t.idle.Remove(l.place)
-		l.place = nil
-	}
 }
 
 // setSweeperLocked lets the sweeper come at an instant, or earlier.
@@ -233,14 +227,12 @@ func (t *leases) setSweeperLocked(at time.Duration) {
 // life, so the tokens of many keys may be given back that much later.
 func (t *leases) sweep() {
 	t.mu.Lock()
-	defer t.mu.Unlock()
+	defer t.unlock()
 	if t.closed {
 		return
 	}
 	now, next := t.now(), tokenbucket.Never
-	for e := t.idle.Front(); e != nil; {
-		l := e.Value.(*lease)
-		e = e.Next()
+	for l := range t.table.oldest() {
 		if ends := l.ends(); ends > now {
 			next = min(next, ends)
 			continue
@@ -260,8 +252,8 @@ func (t *leases) refunded(stored string) {
 		return
 	}
 	t.mu.Lock()
-	defer t.mu.Unlock()
-	if l := t.byKey[strings.TrimPrefix(stored, t.prefix)]; l != nil {
+	defer t.unlock()
+	if l := t.table.byKey[strings.TrimPrefix(stored, t.prefix)]; l != nil {
 		l.stands, l.refunding = false, l.place == nil
 	}
 }
@@ -273,8 +265,8 @@ func (t *leases) forget(stored string) {
 	}
 	t.refunded(stored)
 	t.mu.Lock()
-	defer t.mu.Unlock()
-	if l := t.byKey[strings.TrimPrefix(stored, t.prefix)]; l != nil && l.place != nil {
+	defer t.unlock()
+	if l := t.table.byKey[strings.TrimPrefix(stored, t.prefix)]; l != nil && l.place != nil {
 		l.tokens = 0
 	}
 }
@@ -286,13 +278,13 @@ func (t *leases) close() error {
 	if t.sweeper != nil {
 		t.sweeper.Stop()
 	}
-	for e := t.idle.Front(); e != nil; e = t.idle.Front() {
-		t.endLocked(e.Value.(*lease))
+	for l := range t.table.oldest() {
+		t.endLocked(l)
 	}
-	t.mu.Unlock()
+	t.unlock()
 	t.underWay.Wait()
 	t.mu.Lock()
-	defer t.mu.Unlock()
+	defer t.unlock()
 	if t.lost != nil {
 		return fmt.Errorf("redisbucket: leased tokens are lost: %w", t.lost)
 	}

@@ -1,0 +1,145 @@
+package redisbucket
+
+import (
+	"context"
+	"runtime"
+	"slices"
+	"time"
+)
+
+// renewal is a lease's round trip to the server, on behalf of all callers that wait.
+type renewal struct {
+	*leases
+	l *lease
+}
+
+// beginLocked lets the renewal begin, unless tokens that have expired are to go back
+// before.
+func (r renewal) beginLocked() bool {
+	if r.l.hasExpired(r.now()) {
+		r.giveBackLocked(r.l)
+		return false
+	}
+	r.table.stir(r.l)
+	r.underWay.Add(1)
+	return true
+}
+
+// lead carries the renewal out. The caller does it itself if it can wait
+// for the answer: another goroutine would take as long to wake as the answer does.
+func (r renewal) lead(ctx context.Context) {
+	if r.server.canWait(ctx) {
+		r.carryOut()
+	} else {
+		go r.carryOut()
+	}
+}
+
+// carryOut asks the server for what the first caller is short of, and for as much
+// more as the lease holds. However that ends, by a panic of the error handler that
+// the caller recovers from, say, no other caller is left waiting.
+func (r renewal) carryOut() {
+	defer r.underWay.Done()
+	r.gather()
+	ctx, req, asked := r.newRequest()
+	a, err := answer(""), errBrokenOff
+	defer func() {
+		r.mu.Lock()
+		defer r.unlock()
+		if err == nil {
+			err = r.heedLocked(req, a, asked)
+		}
+		r.serveLocked(err)
+	}()
+	a, err = r.server.ask(ctx, req)
+}
+
+// gather lets callers come that are about to, so that what they need is asked for, too.
+// It yields until no more come, but not for long.
+func (r renewal) gather() {
+	for before, n, turn := 0, 1, 0; n > before && turn < 4; turn++ {
+		runtime.Gosched()
+		r.mu.Lock()
+		before, n = n, len(r.l.waiting)
+		r.unlock()
+	}
+}
+
+// newRequest returns what is to be taken for the callers that wait, and besides up to a whole
+// lease.
+func (r renewal) newRequest() (ctx context.Context, req request, now time.Duration) {
+	r.mu.Lock()
+	defer r.unlock()
+	first, others := r.l.waiting[0], 0.0
+	for _, c := range r.l.waiting[1:] {
+		if !c.gone {
+			others += c.cost
+		}
+	}
+	req = request{key: r.prefix + r.l.key, price: price{cost: first.cost - r.l.tokens}, further: r.size - first.cost + others}
+	return context.WithoutCancel(first.ctx), req, r.now()
+}
+
+// heedLocked notes what the server answered, and settles the first caller by it.
+func (r renewal) heedLocked(req request, a answer, asked time.Duration) error {
+	now, states, err := a.states(r.server.limits, req)
+	if err != nil {
+		return err
+	}
+	l := r.l
+	l.seen, l.stands = reading{states, now, asked, r.now()}, !l.refunding
+	c := l.next()
+	if !a.admitted() {
+		wait, _ := r.limits.TryAcquire(slices.Clone(states), now, c.cost-l.tokens)
+		c.settleLocked(l.refuseFor(l.seen.arrived, wait), nil)
+		return nil
+	}
+	l.gain(r.limits, req.cost+a.further(), r.maxAge)
+	if !c.gone { // otherwise its tokens are there for the others
+		c.settleLocked(l.grant(l.seen.arrived, c.cost), nil)
+	}
+	return nil
+}
+
+// serveLocked serves the callers that have waited for a round trip that is over, in order of
+// arrival, until one of them needs another renewal.
+func (r renewal) serveLocked(err error) {
+	l := r.l
+	l.refunding = false
+	n, now := 0, r.now()
+	for n < len(l.waiting) && r.serveOneLocked(l.waiting[n], now, err) {
+		n++
+	}
+	l.waiting = slices.Delete(l.waiting, 0, n)
+	if len(l.waiting) > 0 {
+		if r.beginLocked() {
+			go r.carryOut()
+		}
+		return
+	}
+	r.table.rest(l)
+	if r.closed || l.tokens > r.size || (l.tokens == 0 && !l.stands) {
+		r.endLocked(l)
+		return
+	}
+	r.setSweeperLocked(l.ends())
+}
+
+// serveOneLocked settles a caller, unless the server has to be asked for it.
+func (r renewal) serveOneLocked(c *caller, now time.Duration, err error) bool {
+	if c.gone {
+		return true
+	}
+	o, ok := r.l.decide(r.limits, now, c.cost)
+	switch {
+	case ok:
+		err = nil
+	case err != nil:
+	case r.closed:
+		err = errNotLeased
+	default:
+		return false
+	}
+	c.settleLocked(o, err)
+	return true
+}
