@@ -8,7 +8,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -97,25 +96,7 @@ func TestACutAnswerOfALease(t *testing.T) {
 func TestACutBatch(t *testing.T) {
 	for _, n := range []int{0, 1, 40, 60, 100, 200} {
 		withFrail(t, func(f *frail) {
-			f.drain(f.buckets, 8)
-			f.Delay(50 * ms)
-			var group sync.WaitGroup
-			var lost atomic.Int64
-			for range 16 {
-				group.Go(func() {
-					if err := f.buckets.Refund(background, "key", 0.25); err != nil {
-						f.requireUnavailable(err)
-						lost.Add(1)
-					}
-				})
-				synctest.Wait()
-			}
-			f.Cut(redistest.CutBatch, n)
-			group.Wait()
-			f.Delay(0)
-			f.to(f.now() + sec)
-			require.Positive(t, lost.Load())
-			f.requireRefunds(2, 16, lost.Load())
+			require.Positive(t, f.refundTogether(func() { f.Cut(redistest.CutBatch, n) }))
 		})
 	}
 }
