@@ -17,7 +17,7 @@
 --
 -- The answer is 1 or 0 for admitted or not, after 1 a + and the further tokens that
 -- were taken if any, the time in seconds and microseconds, and the value before, from
--- which the caller tells level and wait. A refusal writes nothing.
+-- which the caller works out level and wait. A refusal writes nothing.
 --
 -- A key is dropped after the last millisecond of its time to live, so the bucket has
 -- had time to fill if that is rounded up; clients count in nanoseconds, so it is 285

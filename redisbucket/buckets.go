@@ -5,9 +5,9 @@
 // A bucket is one value under one key, so it lives in any slot of a cluster, and a
 // decision is one script in one round trip. The time is the server's: the clocks of
 // the machines do not matter. A refusal writes nothing. A key lives for as long as
-// its bucket needs to fill, which forgives nobody.
+// its bucket needs to fill, so dropping it loses nothing.
 //
-// One process alone needs package keyed, which asks nobody.
+// A single process needs package keyed instead, which has no server to ask.
 package redisbucket
 
 import (
@@ -149,8 +149,8 @@ func (b *Buckets) take(ctx context.Context, key string, p price) (tokenbucket.De
 	return b.decide(r, a, p)
 }
 
-// takeLeased is Take for what a lease decides. Of a grant it tells no more than that
-// unless asked for all.
+// takeLeased is Take for what a lease decides. If it is admitted, the figures are only there
+// if all is set.
 func (b *Buckets) takeLeased(ctx context.Context, key string, cost float64, all bool) (d tokenbucket.Decision, leased bool, err error) {
 	if !b.leases.covers(cost) {
 		return d, false, nil
@@ -241,9 +241,9 @@ func (b *Buckets) Forget(ctx context.Context, key string) error {
 
 // Close gives back what is left of leases, so call it before the program ends and
 // before the client is closed. It takes as long as WithTimeout says, at most about
-// twice, and returns why some tokens are lost, if they are: ErrUnavailable. Further
-// calls return the same. Whoever asks afterwards is served by the server, with no
-// lease; so is whoever waits for a lease meanwhile, which may take as long again.
+// twice, and returns ErrUnavailable if tokens could not be given back. Further
+// calls return the same. Later requests go to the server, without a
+// lease; so do those that wait for a lease meanwhile, which may take as long again.
 // Without WithLease there is nothing to do.
 func (b *Buckets) Close() error {
 	if b.leases == nil {
@@ -263,7 +263,7 @@ func (b *Buckets) fallsBack(err error) bool {
 func (b *Buckets) stored(key string) string { return b.prefix + short(key) }
 
 // short returns a name for a key. That of a long key is longer than any short one,
-// so that nobody can make up a key that shares its bucket.
+// so that no key can be made up that shares its bucket.
 func short(key string) string {
 	if len(key) <= MaxKey {
 		return key

@@ -35,7 +35,7 @@ func explain(r request, server string, err error, kind ErrorKind) error {
 	}
 }
 
-// gaveUp tells that a caller left before there was an answer.
+// gaveUp says that a caller left before there was an answer.
 func gaveUp(r request, server string, cause error) error {
 	return fmt.Errorf("redisbucket: %v at %s: gave up on the answer: %w", r, server, cause)
 }

@@ -296,7 +296,7 @@ func (s *server) probe(name string, r request) {
 	}()
 }
 
-// giveBack returns what a request has taken, with further tokens, if nobody will use it.
+// giveBack returns what a request has taken, with further tokens, and no caller will use.
 // It is tried once: if it fails the tokens are lost, and never there twice.
 func (s *server) giveBack(ctx context.Context, r request, further float64) {
 	_, _ = s.ask(context.WithoutCancel(ctx), request{key: r.key, price: r.reversed(further)})

@@ -104,7 +104,7 @@ func (t *leases) take(ctx context.Context, key string, cost float64) (outcome, e
 // takeOrWait decides at once if it can. Otherwise it returns a caller that waits, and
 // has the lease renewed if nothing is under way.
 func (t *leases) takeOrWait(ctx context.Context, key string, cost float64) (o outcome, c *caller, err error) {
-	now := t.now() // that takes as long as all else, and nobody is locked out for it
+	now := t.now() // that takes as long as all else, so it is done without the lock
 	t.mu.Lock()
 	l := t.leaseOfLocked(key, now)
 	if l == nil {
