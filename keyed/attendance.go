@@ -1,6 +1,8 @@
 package keyed
 
 import (
+	"maps"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -34,7 +36,7 @@ func (b *Buckets[K]) attend(v *visit[K]) *tokenbucket.Bucket {
 		return v.attended.bucket
 	}
 	s := v.shard
-	v.attended = &attendance{bucket: b.newBucket(v.states, v.at)}
+	v.attended = &attendance{bucket: b.newBucket(v.limits, v.states, v.at)}
 	v.attended.users.Store(1)
 	if s.attended == nil {
 		s.attended = map[K]*attendance{}
@@ -94,6 +96,24 @@ func (b *Buckets[K]) retireOne(s *shard[K]) bool {
 		return a.users.Load() == 0 && b.retire(s, key, a)
 	}
 	return false
+}
+
+// hold makes the caller a user of every attendance of a shard.
+func (s *shard[K]) hold() map[K]*attendance {
+	held := maps.Clone(s.attended)
+	for _, a := range held {
+		a.users.Add(1)
+	}
+	return held
+}
+
+// isFull reports whether the bucket is full and not paused. If its states change
+// meanwhile, it is not taken for full.
+func (a *attendance) isFull(limits tokenbucket.Limits) bool {
+	_, states := a.bucket.State()
+	latest := a.bucket.Latest()
+	_, after := a.bucket.State()
+	return slices.Equal(states, after) && !isPaused(states, latest) && limits.IsFull(states, latest)
 }
 
 // dismiss takes a key's own bucket away.

@@ -5,6 +5,9 @@ import (
 	"math/rand/v2"
 	"testing"
 
+	"github.com/stretchr/testify/require"
+
+	"github.com/aa014e13/tokenbucket"
 	"github.com/aa014e13/tokenbucket/keyed"
 )
 
@@ -50,4 +53,34 @@ func BenchmarkNewKey(b *testing.B) {
 	for i := 0; b.Loop(); i++ {
 		buckets.TryAcquire(i, 1)
 	}
+}
+
+// BenchmarkSave is All and Restore of a million keys, without any encoding.
+func BenchmarkSave(b *testing.B) {
+	buckets := newBuckets[string](b, nil, []tokenbucket.Limit{limit(10, 1e-6)})
+	for i := range 1_000_000 {
+		buckets.TryAcquire(fmt.Sprint("client-", i), 1)
+	}
+	kept := save(buckets)
+	b.Run("All", func(b *testing.B) {
+		for b.Loop() {
+			n := 0
+			for range buckets.All() {
+				n++
+			}
+			require.Equal(b, 1_000_000, n)
+		}
+	})
+	b.Run("Restore", func(b *testing.B) {
+		for b.Loop() {
+			restored := newBuckets[string](b, nil, []tokenbucket.Limit{limit(10, 1e-6)})
+			require.NoError(b, kept.restore(restored))
+			require.Equal(b, 1_000_000, restored.Len())
+		}
+	})
+	b.Run("SetLimits", func(b *testing.B) {
+		for i := 0; b.Loop(); i++ {
+			require.NoError(b, buckets.SetLimits(limit(float64(11+i), 1e-6)))
+		}
+	})
 }

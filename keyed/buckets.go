@@ -20,7 +20,7 @@ import (
 	"context"
 	"hash/maphash"
 	"math"
-	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -45,11 +45,12 @@ const (
 // must not be copied. The zero Buckets is not ready to use; use New.
 type Buckets[K comparable] struct {
 	time       timeline.Timeline
-	limits     tokenbucket.Limits
+	limits     atomic.Pointer[tokenbucket.Limits]
 	seed       maphash.Seed
 	maxKeys    int64
 	maxWaiters int
 	overflow   *attendance // of the keys that find no room
+	setting    sync.Mutex  // one SetLimits at a time
 
 	shards []shard[K]    // a power of two
 	_      [64]byte      // what is above hardly changes, and stays in every processor's cache
@@ -64,22 +65,28 @@ func New[K comparable](limit tokenbucket.Limit, opts ...Option) (*Buckets[K], er
 	if err != nil {
 		return nil, err
 	}
+	return newBuckets[K](timeline.Start(stayNear(c.clock)), c, 0), nil
+}
+
+// newBuckets returns Buckets of no keys, whose latest reading of the clock is given.
+func newBuckets[K comparable](t timeline.Timeline, c config, latest time.Duration) *Buckets[K] {
 	b := &Buckets[K]{
-		time:       timeline.Start(stayNear(c.clock)),
-		limits:     c.limits,
+		time:       t,
 		seed:       maphash.MakeSeed(),
 		maxKeys:    int64(c.maxKeys),
 		maxWaiters: c.maxWaiters,
 		shards:     make([]shard[K], shardsFor(c.maxKeys)),
 	}
+	b.limits.Store(&c.limits)
 	for i := range b.shards {
 		s := &b.shards[i]
+		s.latest = latest
 		s.table = table[K]{seed: b.seed, limits: c.limits}
 		s.states = make([]tokenbucket.State, len(c.limits), len(c.limits)+3) // a cache line at least
 	}
-	b.overflow = &attendance{bucket: b.newBucket(b.shards[0].states, 0)}
+	b.overflow = &attendance{bucket: b.newBucket(c.limits, b.shards[0].states, latest)}
 	b.overflow.bucket.Fill()
-	return b, nil
+	return b
 }
 
 // shardsFor returns how many shards keep so many keys: enough for two goroutines
@@ -92,19 +99,19 @@ func shardsFor(maxKeys int) int {
 	return shards
 }
 
-// newBucket returns a bucket of its own that goes on from states, which are none of
-// a pause, after the latest reading of the clock.
-func (b *Buckets[K]) newBucket(states []tokenbucket.State, latest time.Duration) *tokenbucket.Bucket {
+// newBucket returns a bucket of its own that goes on from states, after the latest
+// reading of the clock. States that are anchored later are paused until then.
+func (b *Buckets[K]) newBucket(limits tokenbucket.Limits, states []tokenbucket.State, latest time.Duration) *tokenbucket.Bucket {
 	opts := []tokenbucket.Option{
 		tokenbucket.WithClock(b.time.Clock),
 		tokenbucket.WithState(b.time.Origin, states),
 		tokenbucket.WithLatest(latest),
 		tokenbucket.WithMaxWaiters(b.maxWaiters),
 	}
-	for _, l := range b.limits[1:] {
+	for _, l := range limits[1:] {
 		opts = append(opts, tokenbucket.WithLimit(l))
 	}
-	return tokenbucket.MustNew(b.limits[0], opts...)
+	return tokenbucket.MustNew(limits[0], opts...)
 }
 
 // nearClock is a clock that never reads so far from the origin that no bucket could go
@@ -225,9 +232,6 @@ func (b *Buckets[K]) Waiting(key K) int {
 	}
 	return 0
 }
-
-// Limits returns the limits, New's first, then those of WithLimit in order.
-func (b *Buckets[K]) Limits() []tokenbucket.Limit { return slices.Clone(b.limits) }
 
 // Len returns how many keys are remembered, at most WithMaxKeys.
 func (b *Buckets[K]) Len() int { return int(b.len.Load()) }

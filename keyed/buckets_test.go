@@ -68,7 +68,7 @@ func TestSweptKeysAreNoLongerDue(t *testing.T) {
 	require.Zero(t, b.shards[0].due)
 	for call := range 3 * sweepAtOnce / sweepEachCall {
 		b.TryAcquire(0, 1)
-		require.Equal(t, (call+1)*sweepEachCall%sweepAtOnce, b.shards[0].due)
+		require.EqualValues(t, (call+1)*sweepEachCall%sweepAtOnce, b.shards[0].due)
 	}
 }
 

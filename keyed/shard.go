@@ -13,10 +13,12 @@ import (
 type shard[K comparable] struct {
 	mu       sync.Mutex
 	latest   time.Duration // the latest reading of the clock: earlier ones count as this
-	due      int           // keys to be swept
+	due      int32         // keys to be swept
+	used     bool          // since New
 	table    table[K]
 	attended map[K]*attendance   // keys that are waited for or paused: they are not in the table
 	states   []tokenbucket.State // those of the key that is visited
+	_        [56]byte            // neighbours share no cache line
 }
 
 func (b *Buckets[K]) shardOf(hash uint64) *shard[K] {
@@ -69,6 +71,7 @@ func (b *Buckets[K]) enter(v *visit[K], key K) {
 	s := b.shardOf(v.hash)
 	s.mu.Lock()
 	s.latest = max(s.latest, v.now)
+	s.used = true
 	v.shard, v.at = s, s.latest
 	if len(s.attended) > 0 && b.enterAttended(v) {
 		return
@@ -148,7 +151,7 @@ func (b *Buckets[K]) leaveUnchanged(v *visit[K]) {
 // sweepDue sweeps what is due after one more call, at once or when it is worth it.
 func (b *Buckets[K]) sweepDue(s *shard[K], atOnce bool) {
 	if s.due += sweepEachCall; s.due >= sweepAtOnce || atOnce {
-		b.sweep(s, s.due)
+		b.sweep(s, int(s.due))
 		s.due = 0
 	}
 }

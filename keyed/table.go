@@ -211,10 +211,58 @@ func (t *table[K]) untilFull(slot int, now time.Duration) time.Duration {
 	return left
 }
 
+// change changes the limits, and drops the keys that are full. The scratch is for as many
+// states as there are limits.
+func (t *table[K]) change(to tokenbucket.Limits, now time.Duration, scratch []tokenbucket.State) (dropped int) {
+	for slot := range t.takenSlots {
+		states := t.load(slot, scratch)
+		if t.limits.IsFull(states, now) {
+			t.drop(t.hash(t.entries[slot].key), slot)
+			dropped++
+			continue
+		}
+		t.limits.Change(states, now, to)
+		t.store(slot, states)
+		t.hasten(slot)
+	}
+	t.limits = to
+	t.shrink()
+	return dropped
+}
+
+// appendTo appends the keys that are not full to keys, and returns all their states.
+func (t *table[K]) appendTo(keys []K, now time.Duration, scratch []tokenbucket.State) ([]K, []tokenbucket.State) {
+	states := make([]tokenbucket.State, 0, t.len*len(t.limits))
+	for slot := range t.takenSlots {
+		if s := t.load(slot, scratch); !t.limits.IsFull(s, now) {
+			keys = append(keys, t.entries[slot].key)
+			states = append(states, s...)
+		}
+	}
+	return keys, states
+}
+
+// takenSlots yields the slots of all keys. Keys may be dropped meanwhile.
+func (t *table[K]) takenSlots(yield func(slot int) bool) {
+	for at, g := range t.groups {
+		for taken := g.taken(); taken != 0; taken = taken.rest() {
+			if !yield(at*slotsPerGroup + taken.first()) {
+				return
+			}
+		}
+	}
+}
+
 // shrink gives memory back if far too few slots are taken.
 func (t *table[K]) shrink() {
-	size := max(fewestGroups, t.len/(mostPerGroup-1)+1)
-	if t.len < leastPerGroup*len(t.groups) && size < len(t.groups) {
+	if t.len < leastPerGroup*len(t.groups) {
+		t.fit()
+	}
+}
+
+// fit gives memory back if the table is larger than its keys need.
+func (t *table[K]) fit() {
+	if size := max(fewestGroups, t.len/(mostPerGroup-1)+1); size < len(t.groups) {
 		t.rebuild(size)
 	}
 }

@@ -1,0 +1,76 @@
+package keyed
+
+import (
+	"iter"
+	"time"
+
+	"github.com/aa014e13/tokenbucket"
+)
+
+// All returns the keys whose buckets are not full, or are paused, with their states, one
+// for each limit: what Restore needs besides Limits, Origin and Latest. Call Origin and
+// Latest after All. The slices belong to the caller, so maps.Collect(b.All()) is a copy.
+//
+// All may be called at any time, and so may other calls while it runs. It locks one shard
+// of 256 at a time, no longer than it takes to copy it, and none while it yields. It
+// yields each key at most once, as it was when its shard was copied. While SetLimits runs,
+// some of the states belong to the limits before: do not save then.
+//
+// Callers of Wait are not part of the states, and neither is the overflow bucket of
+// WithMaxKeys.
+func (b *Buckets[K]) All() iter.Seq2[K, []tokenbucket.State] {
+	return func(yield func(K, []tokenbucket.State) bool) {
+		n := len(*b.limits.Load())
+		var keys []K
+		for i := range b.shards {
+			var states []tokenbucket.State // not to be used again: the caller has it
+			keys, states = b.copyShard(&b.shards[i], keys[:0])
+			for i, key := range keys {
+				if !yield(key, states[i*n:(i+1)*n:(i+1)*n]) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// copyShard appends the keys of a shard that are not full, or paused, to keys, and
+// returns all their states.
+func (b *Buckets[K]) copyShard(s *shard[K], keys []K) ([]K, []tokenbucket.State) {
+	now := b.time.Now()
+	s.mu.Lock()
+	s.latest = max(s.latest, now)
+	keys, states := s.table.appendTo(keys, s.latest, s.states)
+	held := s.hold()
+	s.mu.Unlock()
+	for key, a := range held {
+		if !a.isFull(a.bucket.Limits()) {
+			keys = append(keys, key)
+			_, own := a.bucket.State()
+			states = append(states, own...)
+		}
+		a.users.Add(-1)
+	}
+	return keys, states
+}
+
+// Origin returns the instant from which the states' instants are counted.
+func (b *Buckets[K]) Origin() time.Time { return b.time.Origin }
+
+// Latest returns the latest reading of the clock, since the Origin. It is later than the
+// present one if the clock stepped back.
+func (b *Buckets[K]) Latest() time.Duration {
+	latest := max(0, b.time.Now())
+	for i := range b.shards {
+		s := &b.shards[i]
+		s.mu.Lock()
+		latest = max(latest, s.latest)
+		held := s.hold()
+		s.mu.Unlock()
+		for _, a := range held {
+			latest = max(latest, a.bucket.Latest())
+			a.users.Add(-1)
+		}
+	}
+	return latest
+}
