@@ -8,12 +8,16 @@
 // capacity / refill after its last request, and until some calls later.
 //
 // A million keys take 45 bytes each with one limit, 66 with two, their own bytes
-// not counted: go test -run TestBytesPerKey -v ./keyed. A call waits for a hundred or
-// so others to be swept at most; but now and then one has the table of its shard, one
-// of 256, made anew, larger or smaller, which looks at each of its keys: at forty
-// thousand where there are ten million.
+// not counted: go test -run TestBytesPerKey -v ./keyed. A call sweeps a hundred or so
+// other keys at most. Now and then a call rebuilds the table of its shard, one of 256,
+// larger or smaller, and so looks at each of the shard's keys: at forty thousand if there
+// are ten million.
 //
-// Classes of customers, free and paid, say, are one Buckets each.
+// Sweeps and rebuilds hash keys again, which for a string reads all of it. So keys should
+// be short: use the hash of a long one.
+//
+// To go on after a restart, save Limits, All, Origin and Latest, and call Restore. Use one
+// Buckets for each class of customers, such as free and paid.
 package keyed
 
 import (
@@ -239,7 +243,7 @@ func (b *Buckets[K]) Len() int { return int(b.len.Load()) }
 // Forget makes the key's bucket full again, as if the key had never been seen. Callers
 // that wait for the key are served from that. If the key shares the overflow bucket of
 // WithMaxKeys, or is not equal to itself, Forget makes that bucket full, for all that
-// share it.
+// share it: let only trusted callers choose which keys are forgotten.
 func (b *Buckets[K]) Forget(key K) {
 	var v visit[K]
 	b.enter(&v, key)
