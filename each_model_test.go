@@ -12,15 +12,16 @@ import (
 
 	"github.com/aa014e13/tokenbucket"
 	"github.com/aa014e13/tokenbucket/internal/testing/model"
+	"github.com/aa014e13/tokenbucket/internal/testing/race"
 	"github.com/aa014e13/tokenbucket/internal/testing/waittest"
 )
 
 // TestCostsForEachLimitMatchTheModel makes a million random calls of Limits and of a
-// Bucket. Costs, refills and instants have few binary digits, so every answer and every
+// Bucket, fewer with the race detector. Costs, refills and instants have few binary digits, so every answer and every
 // level is the model's, to the nanosecond and to the last bit: nothing is lost or minted.
 func TestCostsForEachLimitMatchTheModel(t *testing.T) {
 	runs, steps := 100, 10_000
-	if testing.Short() {
+	if testing.Short() || race.Enabled {
 		runs, steps = 20, 500
 	}
 	for seed := range uint64(runs) {

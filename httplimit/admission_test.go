@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"io"
 	"mime/multipart"
 	"net/http"
 	"net/http/httptest"
@@ -202,7 +201,7 @@ func TestFilesOfFormsAreRemovedBehindAnAdmission(t *testing.T) {
 	writer := multipart.NewWriter(&form)
 	part, err := writer.CreateFormFile("file", "a.txt")
 	require.NoError(t, err)
-	_, err = io.WriteString(part, string(make([]byte, 11<<20))) // more than ParseMultipartForm keeps in memory
+	_, err = part.Write(make([]byte, 11<<20)) // more than ParseMultipartForm keeps in memory
 	require.NoError(t, err)
 	require.NoError(t, writer.Close())
 	answer, err := server.Client().Post(server.URL, writer.FormDataContentType(), &form)

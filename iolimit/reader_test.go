@@ -176,6 +176,6 @@ func TestReadThatFailsAmongSmallerChunksChargesTheRest(t *testing.T) {
 		})
 		requireResult(t, 4, context.Canceled, 1250*time.Millisecond, got)
 		require.InDelta(t, 4, own.Tokens(), 1e-6)
-		require.Equal(t, 2-2+0.5-2, shared.Tokens(), "2 of 4 were paid for")
+		require.Equal(t, -1.5, shared.Tokens(), "2 of 4 were paid for, and 0.5 refilled")
 	})
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/aa014e13/tokenbucket"
+	"github.com/aa014e13/tokenbucket/internal/testing/race"
 	"github.com/aa014e13/tokenbucket/internal/testing/vectors"
 	"github.com/aa014e13/tokenbucket/internal/testing/waittest"
 	"github.com/aa014e13/tokenbucket/keyed"
@@ -280,7 +281,7 @@ func TestFloodLeavesMemoryAndKnownKeysAlone(t *testing.T) {
 
 // shrinkage makes the large tests smaller where they would take too long.
 func shrinkage() int {
-	if testing.Short() || raceEnabled {
+	if testing.Short() || race.Enabled {
 		return 20
 	}
 	return 1

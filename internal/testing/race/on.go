@@ -1,0 +1,6 @@
+//go:build race
+
+package race
+
+// Enabled reports whether the race detector is on, which makes tests some ten times slower.
+const Enabled = true

@@ -1,5 +1,0 @@
-//go:build race
-
-package keyed_test
-
-const raceEnabled = true
