@@ -153,12 +153,13 @@ func TestRefusalsNeedNoLockWhateverIsToBeAnchoredAnew(t *testing.T) {
 }
 
 // Else the readings of the clock by which they were made would be forgotten.
-func TestWrongNumberOfLimitsLeavesDecisionsWithoutTheLock(t *testing.T) {
+func TestLimitsAndTheirWrongNumberLeaveDecisionsWithoutTheLock(t *testing.T) {
 	bucket := newBucket(t, nil, Limit{1 << 40, 1})
 	allocs := func(decisions int) float64 {
 		return testing.AllocsPerRun(5, func() {
 			for range 100 {
 				require.ErrorIs(t, bucket.SetLimits(), tokenbucket.ErrInvalidLimit)
+				require.Len(t, bucket.Limits(), 1)
 				for range decisions {
 					bucket.TryAcquire(1)
 				}

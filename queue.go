@@ -10,19 +10,19 @@ import (
 )
 
 // queue is a bucket as a sequential machine: its limits, their states, the pause, and
-// the waiters, first come first served. It has no lock and no clock. Methods that depend
-// on the time get a reading of the clock, first of all serve the waiters that are due by then, and
-// count a reading earlier than the latest one as the latest one: goroutines read the
+// the waiters, first come first served. It has no lock and no clock: methods get a reading
+// of the clock, and first serve the waiters that are due by then.
+//
+// A reading earlier than the latest one counts as the latest one: goroutines read the
 // clock in one order and get the lock in another, and clocks step back. So nothing is
 // minted, and no part of a burst is refused.
 //
 // The plan is how the queue will be served, worked out from its head as far as it was
-// needed. It is the same arithmetic as the grants themselves, carried out ahead
-// of time, so a waiter gets its tokens when the plan says. With each planned waiter stand
-// the states after its turn. So a newcomer only needs the last turn, serving the
-// head leaves the plan as it is, and a waiter that gives up changes only the turns
-// behind it. A change of the states or the limits drops the plan, which costs nothing
-// until it is needed.
+// needed. It is the same arithmetic as the grants themselves, carried out ahead of time, so
+// a waiter gets its tokens when the plan says. Each planned waiter keeps the states
+// after its turn. So a newcomer needs only the last turn, serving the head leaves the plan
+// as it is, and a waiter that gives up changes only the turns behind it. A change of the
+// states or the limits drops the plan, which costs nothing until it is needed.
 type queue struct {
 	latest time.Duration // the latest reading of the clock
 	opens  time.Duration // the end of the latest pause; states are anchored no earlier until then
@@ -367,7 +367,7 @@ func (q *queue) serve() {
 }
 
 // rouse nudges the first sleeper if its turn comes before its timer rings. When it
-// leaves, the next is the first: no other need be woken.
+// leaves, the next sleeper becomes the first: no other has to be woken.
 func (q *queue) rouse() {
 	w := q.sleeper
 	if w == nil {
@@ -379,8 +379,8 @@ func (q *queue) rouse() {
 	}
 }
 
-// drop takes a waiter out of the queue, granted its cost if err is nil. Only then the
-// plan of those behind stays.
+// drop takes a waiter out of the queue. It was granted its cost if err is nil, and then the
+// turns behind it stay planned.
 func (q *queue) drop(w *waiter, err error) {
 	switch {
 	case err != nil && w == q.head:
