@@ -60,22 +60,27 @@ func newClient(b httplimit.HostBuckets, opts []ClientOption) (*client, error) {
 }
 
 func (c *client) invoke(ctx context.Context, method string, request, reply any, cc *grpc.ClientConn, invoker grpc.UnaryInvoker, opts ...grpc.CallOption) error {
-	target := cc.CanonicalTarget()
-	var refusal error
+	target, cost := cc.CanonicalTarget(), c.prices.of(method)
+	if err := c.wait(ctx, target, cost); err != nil {
+		return err
+	}
+	var trailer metadata.MD
+	opts = append(opts[:len(opts):len(opts)], grpc.Trailer(&trailer))
 	for attempt := 0; ; attempt++ {
-		if err := c.wait(ctx, target, method); err != nil {
-			if refusal != nil { // its wait does not fit the deadline
-				return refusal
-			}
-			return err
-		}
-		var trailer metadata.MD
-		err := invoker(ctx, method, request, reply, cc, append(opts[:len(opts):len(opts)], grpc.Trailer(&trailer))...)
-		wait, again := c.heed(target, method, attempt, trailer, err)
+		trailer = nil
+		refusal := invoker(ctx, method, request, reply, cc, opts...)
+		wait, again := c.heed(target, method, attempt, trailer, refusal)
 		if !again || attempt >= c.retries || !fits(ctx, wait) {
-			return err
+			return refusal
 		}
-		refusal = err
+		// A retry waits for the end of the pause even if it is free: it costs so little that
+		// nothing is taken.
+		if err := c.wait(ctx, target, max(cost, 1e-300)); err != nil {
+			if ctx.Err() != nil {
+				return err
+			}
+			return refusal // the wait does not fit
+		}
 	}
 }
 
@@ -87,7 +92,7 @@ func fits(ctx context.Context, wait time.Duration) bool {
 
 func (c *client) open(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, streamer grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
 	target := cc.CanonicalTarget()
-	if err := c.wait(ctx, target, method); err != nil {
+	if err := c.wait(ctx, target, c.prices.of(method)); err != nil {
 		return nil, err
 	}
 	stream, err := streamer(ctx, desc, cc, method, opts...)
@@ -95,7 +100,7 @@ func (c *client) open(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.Clien
 		c.heed(target, method, 0, nil, err)
 		return nil, err
 	}
-	return &heedingStream{stream, c, target, method}, nil
+	return &heedingStream{ClientStream: stream, client: c, target: target, method: method}, nil
 }
 
 // heedingStream makes the client heed the error that ends a stream.
@@ -103,19 +108,20 @@ type heedingStream struct {
 	grpc.ClientStream
 	client         *client
 	target, method string
+	ended          bool
 }
 
 func (s *heedingStream) RecvMsg(message any) error {
 	err := s.ClientStream.RecvMsg(message)
-	if err != nil && status.Code(err) == codes.ResourceExhausted {
+	if err != nil && !s.ended && status.Code(err) == codes.ResourceExhausted {
 		s.client.heed(s.target, s.method, 0, s.Trailer(), err)
 	}
+	s.ended = s.ended || err != nil
 	return err
 }
 
 // wait waits until the bucket of the target can pay. A cost of 0 does not wait.
-func (c *client) wait(ctx context.Context, target, method string) error {
-	cost := priceOf(c.costs, method)
+func (c *client) wait(ctx context.Context, target string, cost float64) error {
 	if cost == 0 {
 		return nil
 	}

@@ -1,7 +1,6 @@
 package grpclimit
 
 import (
-	"fmt"
 	"maps"
 	"time"
 
@@ -14,6 +13,7 @@ type ClientOption func(*clientConfig)
 
 type clientConfig struct {
 	costs        tokenbucket.Costs
+	prices       prices // made of costs
 	retries      int
 	longestPause time.Duration
 	observe      func(ClientEvent)
@@ -21,18 +21,27 @@ type clientConfig struct {
 
 func newClientConfig(b httplimit.HostBuckets, opts []ClientOption) (*clientConfig, error) {
 	c := &clientConfig{longestPause: 5 * time.Minute}
-	for _, opt := range opts {
+	for i, opt := range opts {
+		if opt == nil {
+			return nil, invalid("option %d is nil: leave it out", i)
+		}
 		opt(c)
 	}
 	switch {
 	case b == nil:
-		return nil, fmt.Errorf("%w: no buckets to wait on: pass a *keyed.Buckets[string], or httplimit.AllHosts of a *tokenbucket.Bucket", tokenbucket.ErrInvalidOption)
+		return nil, invalid("no buckets to wait on: pass a *keyed.Buckets[string], or httplimit.AllHosts of a *tokenbucket.Bucket")
 	case c.retries < 0:
-		return nil, fmt.Errorf("%w: WithRetries(%d): choose 0 or more", tokenbucket.ErrInvalidOption, c.retries)
+		return nil, invalid("WithRetries(%d): choose 0 or more", c.retries)
 	case c.longestPause <= 0:
-		return nil, fmt.Errorf("%w: WithLongestPause(%v): choose a pause above 0", tokenbucket.ErrInvalidOption, c.longestPause)
+		return nil, invalid("WithLongestPause(%v): choose a pause above 0", c.longestPause)
 	}
-	return c, validateCosts(c.costs, b)
+	var limits []tokenbucket.Limit
+	if limited, ok := b.(interface{ Limits() []tokenbucket.Limit }); ok {
+		limits = limited.Limits()
+	}
+	var err error
+	c.prices, err = newPrices(c.costs, limits)
+	return c, err
 }
 
 // WithClientCosts sets what calls cost, in tokens, by full method or service, as

@@ -38,11 +38,9 @@ package grpclimit
 
 import (
 	"context"
-	"net/http"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/metadata"
-	"google.golang.org/grpc/peer"
 
 	"github.com/aa014e13/tokenbucket/httplimit"
 )
@@ -58,12 +56,11 @@ func UnaryServerInterceptor(l httplimit.Limiter, opts ...Option) (grpc.UnaryServ
 		return nil, err
 	}
 	return func(ctx context.Context, request any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
-		c := call{method: info.FullMethod, message: request}
-		s.decide(ctx, &c)
-		if trailer := s.trailer(&c); trailer != nil {
+		_, trailer, err := s.ask(ctx, info.FullMethod, request)
+		if trailer != nil {
 			_ = grpc.SetTrailer(ctx, trailer) // fails only outside of a call
 		}
-		if err := s.refusal(&c); err != nil {
+		if err != nil {
 			return nil, err
 		}
 		return handler(ctx, request)
@@ -80,82 +77,68 @@ func StreamServerInterceptor(l httplimit.Limiter, opts ...Option) (grpc.StreamSe
 		return nil, err
 	}
 	return func(service any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
-		c := call{method: info.FullMethod}
-		s.decide(stream.Context(), &c)
-		if trailer := s.trailer(&c); trailer != nil {
+		key, trailer, err := s.ask(stream.Context(), info.FullMethod, nil)
+		if trailer != nil {
 			stream.SetTrailer(trailer)
 		}
-		if err := s.refusal(&c); err != nil {
+		if err != nil {
 			return err
 		}
 		if s.messageCost != nil {
-			stream = &limitedStream{stream, s, info.FullMethod, c.event.Key}
+			stream = &limitedStream{stream, s, info.FullMethod, key}
 		}
 		return handler(service, stream)
 	}, nil
 }
 
-// server decides about calls. It hands them to httplimit as requests, so that keys,
-// fallbacks and fields are the same in both packages.
+// server decides about calls. The gate of httplimit does most of it, so that keys,
+// fallbacks and figures are the same in both packages.
 type server struct {
 	*config
-	handler http.Handler
+	gate        *httplimit.Gate
+	prices      prices
+	waiter      waiter // for messages; nil if they are free
+	addressKeys addressKeys
 }
 
 func newServer(l httplimit.Limiter, opts []Option) (*server, error) {
-	c, err := newConfig(l, opts)
+	c, err := newConfig(opts)
 	if err != nil {
 		return nil, err
 	}
-	limit, err := httplimit.New(l, c.httpOptions()...)
-	if err != nil {
+	s := &server{config: c}
+	if s.gate, err = httplimit.NewGate(l, c.http...); err != nil {
 		return nil, err
 	}
-	return &server{c, limit(http.HandlerFunc(admit))}, nil
+	if s.prices, err = newPrices(c.costs, s.gate.Limits()); err != nil {
+		return nil, err
+	}
+	if c.messageCost != nil {
+		var ok bool
+		if s.waiter, ok = l.(waiter); !ok {
+			return nil, invalid("WithMessageCost: the limiter has no Wait(ctx, key, cost): add the method, or use a limiter of this module")
+		}
+	}
+	return s, nil
 }
 
-// admit is the handler behind the limiter: the call goes on.
-func admit(w http.ResponseWriter, _ *http.Request) { w.(*call).admitted = true }
-
-// call is one call, and the answer of httplimit to it.
-type call struct {
-	method   string
-	message  any // nil for a stream
-	header   http.Header
-	event    httplimit.Event
-	admitted bool
+// ask asks about a call, and reports the decision. The error is nil if the call goes on.
+func (s *server) ask(ctx context.Context, method string, message any) (key string, trailer metadata.MD, err error) {
+	key = s.keyOf(ctx, method)
+	a := s.gate.Ask(ctx, key, s.costOf(ctx, method, message))
+	if s.observe != nil {
+		s.observe(Event{method, a.Event()})
+	}
+	if a.GoesOn() {
+		return key, figures(&a), nil
+	}
+	trailer, err = s.refuse(&a)
+	return key, trailer, err
 }
 
-func (c *call) Header() http.Header { return c.header }
-
-// Write is not called, since refuse and unavailable answer instead of httplimit.
-func (c *call) Write(b []byte) (int, error) { return len(b), nil }
-
-func (c *call) WriteHeader(int) {}
-
-// callKey finds the call in the context of its request.
-type callKey struct{}
-
-func callOf(r *http.Request) *call { return r.Context().Value(callKey{}).(*call) }
-
-func (s *server) decide(ctx context.Context, c *call) {
-	c.header = make(http.Header, 4)
-	r := &http.Request{Method: http.MethodPost}
-	if p, ok := peer.FromContext(ctx); ok && p.Addr != nil {
-		r.RemoteAddr = p.Addr.String()
+func (s *server) costOf(ctx context.Context, method string, message any) float64 {
+	if s.cost != nil {
+		return s.cost(ctx, method, message)
 	}
-	if s.readsMetadata {
-		r.Header = headerOf(ctx)
-	}
-	s.handler.ServeHTTP(c, r.WithContext(context.WithValue(ctx, callKey{}, c)))
-}
-
-// headerOf returns the metadata of a call as the fields of an HTTP request.
-func headerOf(ctx context.Context) http.Header {
-	incoming, _ := metadata.FromIncomingContext(ctx)
-	header := make(http.Header, len(incoming))
-	for name, values := range incoming {
-		header[http.CanonicalHeaderKey(name)] = values
-	}
-	return header
+	return s.prices.of(method)
 }

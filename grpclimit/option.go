@@ -4,14 +4,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
-	"math"
-	"net/http"
-	"slices"
-	"strings"
 	"time"
-
-	"google.golang.org/grpc/credentials"
-	"google.golang.org/grpc/peer"
 
 	"github.com/aa014e13/tokenbucket"
 	"github.com/aa014e13/tokenbucket/httplimit"
@@ -28,149 +21,26 @@ type config struct {
 	costs         tokenbucket.Costs
 	cost          func(ctx context.Context, fullMethod string, message any) float64
 	messageCost   func(ctx context.Context, fullMethod string, message any) float64
-	waiter        waiter // for messages
 	observe       func(Event)
+	reportOnly    bool
 	closed        bool
 	closedFor     time.Duration
 }
 
-func newConfig(l httplimit.Limiter, opts []Option) (*config, error) {
+func newConfig(opts []Option) (*config, error) {
 	c := &config{}
-	for _, opt := range opts {
+	for i, opt := range opts {
+		if opt == nil {
+			return nil, invalid("option %d is nil: leave it out", i)
+		}
 		opt(c)
 	}
-	if c.messageCost != nil {
-		var ok bool
-		if c.waiter, ok = l.(waiter); !ok {
-			return nil, fmt.Errorf("%w: WithMessageCost: the limiter has no Wait(ctx, key, cost): add the method, or use a limiter of this module", tokenbucket.ErrInvalidOption)
-		}
-	}
-	if _, err := httplimit.AddressKey(c.address...); err != nil {
-		return nil, err
-	}
-	return c, validateCosts(c.costs, l)
+	_, err := httplimit.AddressKey(c.address...)
+	return c, err
 }
 
-// httpOptions returns the options of the middleware that decides.
-func (c *config) httpOptions() []httplimit.Option {
-	options := append(slices.Clone(c.http),
-		httplimit.WithoutXRateLimit(),
-		httplimit.WithCost(func(r *http.Request) float64 { return c.costOf(r.Context(), callOf(r)) }),
-		httplimit.WithObserver(func(e httplimit.Event) {
-			answered := callOf(e.Request)
-			e.Request = nil
-			answered.event = e
-			if c.observe != nil {
-				c.observe(Event{answered.method, e})
-			}
-		}),
-		httplimit.WithRefusal(func(http.ResponseWriter, *http.Request, tokenbucket.Decision) {}),
-	)
-	if c.closed {
-		options = append(options, httplimit.WithUnavailable(func(http.ResponseWriter, *http.Request, error) {}))
-	}
-	if c.key != nil {
-		options = append(options, httplimit.WithKey(func(r *http.Request) string { return c.key(r.Context(), callOf(r).method) }))
-	}
-	return options
-}
-
-func (c *config) costOf(ctx context.Context, asked *call) float64 {
-	if c.cost != nil {
-		return c.cost(ctx, asked.method, asked.message)
-	}
-	return priceOf(c.costs, asked.method)
-}
-
-// priceOf returns the price of a method, or that of its service, or 1.
-func priceOf(costs tokenbucket.Costs, method string) float64 {
-	if cost, ok := costs[method]; ok {
-		return cost
-	}
-	if len(costs) == 0 {
-		return 1
-	}
-	return costs.Of(method[:strings.LastIndexByte(method, '/')+1] + "*")
-}
-
-// validateCosts checks prices against the limits of l, if it reports them.
-func validateCosts(costs tokenbucket.Costs, l any) error {
-	capacity := math.Inf(1)
-	if limited, ok := l.(interface{ Limits() []tokenbucket.Limit }); ok {
-		for _, limit := range limited.Limits() {
-			capacity = min(capacity, limit.Capacity)
-		}
-	}
-	for _, name := range slices.Sorted(maps.Keys(costs)) {
-		service, method, ok := strings.Cut(strings.TrimPrefix(name, "/"), "/")
-		if !ok || !strings.HasPrefix(name, "/") || service == "" || method == "" || strings.ContainsAny(method, "/") || strings.Contains(name, "*") && method != "*" {
-			return fmt.Errorf("%w: price of %q: write /package.Service/Method or /package.Service/*", tokenbucket.ErrInvalidOption, name)
-		}
-	}
-	return costs.Validate(capacity)
-}
-
-// WithKey sets the function that returns the key of a call: calls with the same key
-// share what the limiter has for it. It is called by any number of goroutines. A call for
-// which it returns "" counts by its address, under a key that no other key can equal.
-// By default, and for nil, the key is the peer's address: an IPv4 address whole, an IPv6
-// address by its first 64 bits, without port and zone.
-func WithKey(key func(ctx context.Context, fullMethod string) string) Option {
-	return func(c *config) { c.key = key }
-}
-
-// WithMetadataKey takes a value of the call's metadata as the key, as
-// httplimit.WithKeyHeader does: of the names given here, in order, the first that the
-// call has. A call without any counts by its address. By default, none counts.
-func WithMetadataKey(names ...string) Option {
-	return withMetadata(httplimit.WithKeyHeader(names...))
-}
-
-// WithAPIKey is WithMetadataKey for secrets: the key is made of the SHA-256 of the value.
-// By default, none counts.
-func WithAPIKey(names ...string) Option {
-	return withMetadata(httplimit.WithAPIKey(names...))
-}
-
-// WithAddress sets how a key is made of an address, by the options that
-// httplimit.AddressKey takes: WithIPv6Prefix and one of WithTrustedProxies,
-// WithTrustedHops, WithForwarded and WithTrustedHeader, which read the call's metadata.
-// By default, it is the peer's address.
-func WithAddress(opts ...httplimit.Option) Option {
-	return func(c *config) {
-		c.address = append(c.address, opts...)
-		withMetadata(opts...)(c)
-	}
-}
-
-func withMetadata(opts ...httplimit.Option) Option {
-	return func(c *config) {
-		c.http = append(c.http, opts...)
-		c.readsMetadata = true
-	}
-}
-
-// WithCertificateKey takes the identity in the client's verified TLS certificate as the
-// key: its first URI, such as a SPIFFE ID, or else its subject. A call without one counts
-// by its address. It overrides WithKey. By default, certificates do not count.
-func WithCertificateKey() Option {
-	return WithKey(func(ctx context.Context, _ string) string { return certificateIdentity(ctx) })
-}
-
-func certificateIdentity(ctx context.Context) string {
-	p, ok := peer.FromContext(ctx)
-	if !ok {
-		return ""
-	}
-	info, ok := p.AuthInfo.(credentials.TLSInfo)
-	if !ok || len(info.State.VerifiedChains) == 0 {
-		return ""
-	}
-	leaf := info.State.VerifiedChains[0][0]
-	if len(leaf.URIs) > 0 {
-		return leaf.URIs[0].String()
-	}
-	return leaf.Subject.String()
+func invalid(format string, args ...any) error {
+	return fmt.Errorf("%w: "+format, append([]any{tokenbucket.ErrInvalidOption}, args...)...)
 }
 
 // WithCosts sets what calls cost, in tokens, by full method, "/package.Service/Method", or
@@ -211,8 +81,14 @@ func WithoutRateLimit() Option { return with(httplimit.WithoutRateLimit()) }
 func WithFallback(l httplimit.Limiter) Option { return with(httplimit.WithFallback(l)) }
 
 // WithReportOnly admits all calls, and reports to the observer what would have been
-// refused. By default, refusals are sent.
-func WithReportOnly() Option { return with(httplimit.WithReportOnly()) }
+// refused. Messages do not wait: those that would have waited are reported. By default,
+// refusals are sent.
+func WithReportOnly() Option {
+	return func(c *config) {
+		c.http = append(c.http, httplimit.WithReportOnly())
+		c.reportOnly = true
+	}
+}
 
 // WithFailClosed refuses calls that no limiter could decide about, with Unavailable and a
 // RetryInfo of retryAfter. By default, such calls are admitted.

@@ -3,11 +3,9 @@ package grpclimit
 import (
 	"context"
 	"errors"
-	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
 	"github.com/aa014e13/tokenbucket"
@@ -31,51 +29,60 @@ func (l *limitedStream) RecvMsg(message any) error {
 	if err := l.ServerStream.RecvMsg(message); err != nil {
 		return err
 	}
-	ctx := l.Context()
-	cost := l.server.messageCost(ctx, l.method, message)
-	err := l.server.waiter.Wait(ctx, l.key, cost)
-	refusal := l.refusal(ctx, err)
-	if err != nil && l.server.observe != nil {
-		l.server.observe(Event{Method: l.method, Event: httplimit.Event{
-			Key: l.key, Cost: cost, LimiterIndex: -1, Refused: refusal != nil, Err: err,
-			Decision: tokenbucket.Decision{LimitIndex: -1, Wait: waitOf(err)},
-		}})
+	cost := l.server.messageCost(l.Context(), l.method, message)
+	if l.server.reportOnly {
+		l.watch(cost)
+		return nil
 	}
-	return refusal
+	return l.wait(cost)
 }
 
-// waitOf returns how long a message would have had to wait.
-func waitOf(err error) time.Duration {
-	var deadline *tokenbucket.DeadlineError
-	if errors.As(err, &deadline) {
-		return deadline.Wait
+// watch takes the cost of a message, and reports one that would have had to wait.
+func (l *limitedStream) watch(cost float64) {
+	a := l.server.gate.Ask(l.Context(), l.key, cost)
+	if e := a.Event(); e.Refused || e.Err != nil {
+		l.report(e)
 	}
-	return tokenbucket.Never
 }
 
-// refusal returns the error of a message whose wait failed, nil if it passes all the same.
-func (l *limitedStream) refusal(ctx context.Context, err error) error {
+// wait waits for the turn of a message. It returns an error if the message does not go on.
+func (l *limitedStream) wait(cost float64) error {
+	err := l.server.waiter.Wait(l.Context(), l.key, cost)
+	if err == nil {
+		return nil
+	}
+	e := httplimit.Event{Key: l.key, Cost: cost, LimiterIndex: -1, Err: err}
+	refused := l.refuse(err, &e.Decision)
+	e.Refused = refused != nil
+	l.report(e)
+	return refused
+}
+
+func (l *limitedStream) report(e httplimit.Event) {
+	if l.server.observe != nil {
+		l.server.observe(Event{l.method, e})
+	}
+}
+
+// refuse returns the error of a message whose wait failed, nil if it goes on all the same.
+func (l *limitedStream) refuse(err error, d *tokenbucket.Decision) error {
 	var deadline *tokenbucket.DeadlineError
+	r := refusal{code: codes.ResourceExhausted, about: exceeded, wait: tokenbucket.Never}
 	switch {
-	case err == nil:
-		return nil
-	case ctx.Err() != nil:
-		return status.FromContextError(ctx.Err()).Err()
+	case l.Context().Err() != nil:
+		return status.FromContextError(l.Context().Err()).Err()
 	case errors.As(err, &deadline):
-		return l.refuse(deadline.Wait)
+		r.wait = deadline.Wait
 	case errors.Is(err, tokenbucket.ErrCostExceedsCapacity), errors.Is(err, tokenbucket.ErrInvalidCost):
-		return l.refuse(tokenbucket.Never)
 	case errors.Is(err, tokenbucket.ErrTooManyWaiters):
-		return newError(codes.ResourceExhausted, "too many messages wait already: retry later", tokenbucket.Never, "")
+		return status.Error(codes.ResourceExhausted, exceeded+"too many messages wait already: retry later")
 	case l.server.closed:
-		l.SetTrailer(metadata.Pairs(pushback, pushbackOf(l.server.closedFor)))
-		return newError(codes.Unavailable, "the rate limiter does not answer", l.server.closedFor, "")
-	default: // the limiter failed
-		return nil
+		r = l.server.undecided()
+	default:
+		return nil // the limiter failed
 	}
-}
-
-func (l *limitedStream) refuse(wait time.Duration) error {
-	l.SetTrailer(metadata.Pairs(pushback, pushbackOf(wait)))
-	return refused(wait, "")
+	d.Wait, d.LimitIndex = r.wait, -1
+	trailer, refused := r.err()
+	l.SetTrailer(trailer)
+	return refused
 }

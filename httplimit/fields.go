@@ -98,15 +98,9 @@ func (f *fields) hasTighter(v *verdict) bool {
 // setLimits sets the fields of a decision that has its limit. All figures are parts of
 // one text.
 func (m *middleware) setLimits(f *fields, v *verdict) {
-	d := &v.decision
-	buf := append(f.text, v.policy.start...)
-	buf = appendInteger(buf, v.remaining)
-	remainingTo := len(buf)
-	if t, ok := v.policies.effectiveSeconds(d, v.remaining); ok {
-		buf = appendInteger(append(buf, ";t="...), max(1, t))
-	}
+	buf, remainingTo := v.appendRateLimit(f.text)
 	rateLimitTo := len(buf)
-	buf = appendInteger(buf, m.reset(d, v.remaining))
+	buf = appendInteger(buf, m.reset(&v.decision, v.remaining))
 	text := unsafe.String(unsafe.SliceData(buf), len(buf)) // nothing writes to it any more
 
 	if m.xRateLimit && !(f.isNested && f.hasTighter(v)) {
@@ -118,6 +112,16 @@ func (m *middleware) setLimits(f *fields, v *verdict) {
 		f.add(rateLimit, text[:rateLimitTo])
 		f.add(rateLimitPolicy, v.policies.header)
 	}
+}
+
+// appendRateLimit appends the item of RateLimit, and returns where its r ends.
+func (v *verdict) appendRateLimit(b []byte) (_ []byte, remainingTo int) {
+	b = appendInteger(append(b, v.policy.start...), v.remaining)
+	remainingTo = len(b)
+	if t, ok := v.policies.effectiveSeconds(&v.decision, v.remaining); ok {
+		b = appendInteger(append(b, ";t="...), max(1, t))
+	}
+	return b, remainingTo
 }
 
 // setRetryAfter reports whether there is a time to retry after.

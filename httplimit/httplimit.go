@@ -79,6 +79,7 @@
 package httplimit
 
 import (
+	"context"
 	"errors"
 	"net/http"
 	"time"
@@ -92,6 +93,14 @@ import (
 // The middleware may wrap any number of handlers and be used by any number of
 // goroutines.
 func New(limiter Limiter, opts ...Option) (func(http.Handler) http.Handler, error) {
+	m, err := newMiddleware(limiter, opts)
+	if err != nil {
+		return nil, err
+	}
+	return m.wrap, nil
+}
+
+func newMiddleware(limiter Limiter, opts []Option) (*middleware, error) {
 	c, err := newConfig(limiter, opts)
 	if err != nil {
 		return nil, err
@@ -100,7 +109,7 @@ func New(limiter Limiter, opts ...Option) (func(http.Handler) http.Handler, erro
 	for _, l := range c.limiters {
 		m.asked = append(m.asked, newAsked(l, c.names))
 	}
-	return m.wrap, nil
+	return m, nil
 }
 
 type middleware struct {
@@ -143,7 +152,7 @@ func (m *middleware) admit(w http.ResponseWriter, r *http.Request) (admission *A
 	} else {
 		v.ask.cost = m.cost(r)
 	}
-	m.decide(&v)
+	m.decide(r.Context(), &v)
 	if m.observe != nil {
 		m.observe(v.event())
 	}
@@ -186,9 +195,9 @@ func (m *middleware) wait(v *verdict) time.Duration {
 	return v.decision.Wait
 }
 
-func (m *middleware) decide(v *verdict) {
+func (m *middleware) decide(ctx context.Context, v *verdict) {
 	for i, a := range m.asked {
-		err := takeFrom(v.request.Context(), a.Limiter, &v.ask, &v.outcome)
+		err := takeFrom(ctx, a.Limiter, &v.ask, &v.outcome)
 		if err == nil {
 			v.by, v.fallback, v.refused = a.Limiter, i > 0, !v.decision.OK
 			if v.isKnown {

@@ -52,7 +52,7 @@ func withKeyHeaders(names []string, secret bool) Option {
 // key returns the key of a request.
 func (c *config) key(r *http.Request) string {
 	if c.keyFunc != nil {
-		return c.functionOrAddress(r)
+		return c.ownOrAddress(c.keyFunc(r), r)
 	}
 	for _, h := range c.keyHeaders {
 		if key := h.key(r); key != "" {
@@ -62,10 +62,10 @@ func (c *config) key(r *http.Request) string {
 	return c.addresses.key(r)
 }
 
-// functionOrAddress keeps the keys of the function apart from addresses: only these
-// begin with one "!".
-func (c *config) functionOrAddress(r *http.Request) string {
-	switch key := c.keyFunc(r); {
+// ownOrAddress keeps the keys of the function apart from addresses: only these begin
+// with one "!".
+func (c *config) ownOrAddress(key string, r *http.Request) string {
+	switch {
 	case key == "":
 		return "!address:" + c.addresses.key(r)
 	case key[0] == '!':

@@ -1,0 +1,47 @@
+package grpclimit_test
+
+import (
+	"context"
+	"net"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/peer"
+
+	"github.com/aa014e13/tokenbucket"
+	"github.com/aa014e13/tokenbucket/grpclimit"
+)
+
+// transport is a call without a network. What gRPC allocates for its trailers does not count.
+type transport struct{}
+
+func (transport) Method() string               { return "" }
+func (transport) SetHeader(metadata.MD) error  { return nil }
+func (transport) SendHeader(metadata.MD) error { return nil }
+func (transport) SetTrailer(metadata.MD) error { return nil }
+
+func countAllocations(t *testing.T, limit tokenbucket.Limit, opts ...grpclimit.Option) float64 {
+	interceptor, err := grpclimit.UnaryServerInterceptor(perKey(t, limit), opts...)
+	require.NoError(t, err)
+	ctx := grpc.NewContextWithServerTransportStream(t.Context(), transport{})
+	ctx = peer.NewContext(ctx, &peer.Peer{Addr: &net.TCPAddr{IP: net.IPv4(192, 0, 2, 1), Port: 40000}})
+	info := &grpc.UnaryServerInfo{FullMethod: "/package.Service/Method"}
+	handler := func(context.Context, any) (any, error) { return nil, nil }
+	call := func() { _, _ = interceptor(ctx, nil, info, handler) }
+	call() // the first one spends what a refusal needs spent
+	return testing.AllocsPerRun(1000, call)
+}
+
+func TestAllocations(t *testing.T) {
+	if raceEnabled {
+		t.Skip("the race detector makes pools drop what they hold")
+	}
+	plenty := tokenbucket.Limit{Capacity: 1 << 30, RefillPerSec: 1}
+	require.Zero(t, countAllocations(t, plenty, grpclimit.WithoutRateLimit()), "an admission")
+	require.LessOrEqual(t, countAllocations(t, plenty), 4.0, "an admission with its trailers")
+	costs := tokenbucket.Costs{"/package.Service/*": 2}
+	require.Zero(t, countAllocations(t, plenty, grpclimit.WithoutRateLimit(), grpclimit.WithCosts(costs)), "an admission by price")
+	require.LessOrEqual(t, countAllocations(t, tokenbucket.Limit{Capacity: 1, RefillPerSec: 1e-3}), 12.0, "a refusal")
+}

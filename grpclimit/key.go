@@ -1,0 +1,147 @@
+package grpclimit
+
+import (
+	"context"
+	"net"
+	"net/http"
+	"net/netip"
+	"sync/atomic"
+
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/peer"
+
+	"github.com/aa014e13/tokenbucket/httplimit"
+)
+
+// WithKey sets the function that returns the key of a call: calls with the same key
+// share what the limiter has for it. It is called by any number of goroutines. A call for
+// which it returns "" counts by its address, under a key that no other key can equal. It
+// overrides WithMetadataKey and WithAPIKey. By default, and for nil, the key is the peer's
+// address: an IPv4 address whole, an IPv6 address by its first 64 bits, without port and
+// zone.
+func WithKey(key func(ctx context.Context, fullMethod string) string) Option {
+	return func(c *config) { c.key = key }
+}
+
+// WithMetadataKey takes a value of the call's metadata as the key, as
+// httplimit.WithKeyHeader does: of the names given here, in order, the first that the
+// call has. A call without any counts by its address. By default, none counts.
+func WithMetadataKey(names ...string) Option {
+	return withMetadata(httplimit.WithKeyHeader(names...))
+}
+
+// WithAPIKey is WithMetadataKey for secrets: the key is made of the SHA-256 of the value.
+// By default, none counts.
+func WithAPIKey(names ...string) Option {
+	return withMetadata(httplimit.WithAPIKey(names...))
+}
+
+// WithAddress sets how a key is made of an address, by the options that
+// httplimit.AddressKey takes: WithIPv6Prefix and one of WithTrustedProxies,
+// WithTrustedHops, WithForwarded and WithTrustedHeader, which read the call's metadata.
+// By default, it is the peer's address.
+func WithAddress(opts ...httplimit.Option) Option {
+	return func(c *config) {
+		c.address = append(c.address, opts...)
+		withMetadata(opts...)(c)
+	}
+}
+
+func withMetadata(opts ...httplimit.Option) Option {
+	return func(c *config) {
+		c.http = append(c.http, opts...)
+		c.readsMetadata = true
+	}
+}
+
+// WithCertificateKey takes the identity in the client's verified TLS certificate as the
+// key: its first URI, such as a SPIFFE ID, or else its subject. A call without one counts
+// by its address. It is a function for WithKey: the later of the two counts. By default,
+// certificates do not count.
+func WithCertificateKey() Option {
+	return WithKey(func(ctx context.Context, _ string) string { return certificateIdentity(ctx) })
+}
+
+func certificateIdentity(ctx context.Context) string {
+	p, ok := peer.FromContext(ctx)
+	if !ok {
+		return ""
+	}
+	info, ok := p.AuthInfo.(credentials.TLSInfo)
+	if !ok || len(info.State.VerifiedChains) == 0 {
+		return ""
+	}
+	leaf := info.State.VerifiedChains[0][0]
+	if len(leaf.URIs) > 0 {
+		return leaf.URIs[0].String()
+	}
+	return leaf.Subject.String()
+}
+
+// keyOf returns the key of a call.
+func (s *server) keyOf(ctx context.Context, method string) string {
+	switch {
+	case s.key != nil:
+		if own := s.key(ctx, method); own != "" {
+			return s.gate.OwnKey(own, nil)
+		}
+		return s.gate.OwnKey("", s.requestOf(ctx))
+	case s.readsMetadata:
+		return s.gate.Key(s.requestOf(ctx))
+	default:
+		return s.addressKey(ctx)
+	}
+}
+
+// addressKey returns the key of a call by the peer's address alone. It remembers those of
+// TCP connections: making one takes longer than the decision.
+func (s *server) addressKey(ctx context.Context) string {
+	p, ok := peer.FromContext(ctx)
+	if !ok {
+		return s.gate.Key(&http.Request{})
+	}
+	tcp, ok := p.Addr.(*net.TCPAddr)
+	if !ok {
+		return s.gate.Key(s.requestOf(ctx))
+	}
+	addr := tcp.AddrPort()
+	known := &s.addressKeys[addr.Port()%uint16(len(s.addressKeys))]
+	if k := known.Load(); k != nil && k.addr == addr {
+		return k.key
+	}
+	key := s.gate.Key(s.requestOf(ctx))
+	known.Store(&addressKey{addr, key})
+	return key
+}
+
+// addressKey is the key of a connection's address.
+type addressKey struct {
+	addr netip.AddrPort
+	key  string
+}
+
+// addressKeys are the keys of connections that have called lately, by the peer's port,
+// which few connections share.
+type addressKeys [1024]atomic.Pointer[addressKey]
+
+// requestOf returns the parts of a call of which keys are made, as the HTTP request that
+// it is.
+func (s *server) requestOf(ctx context.Context) *http.Request {
+	r := &http.Request{}
+	if p, ok := peer.FromContext(ctx); ok && p.Addr != nil {
+		r.RemoteAddr = p.Addr.String()
+	}
+	if !s.readsMetadata {
+		return r
+	}
+	incoming, _ := metadata.FromIncomingContext(ctx)
+	r.Header = make(http.Header, len(incoming))
+	for name, values := range incoming {
+		if name == ":authority" && len(values) == 1 {
+			r.Host = values[0]
+		}
+		r.Header[http.CanonicalHeaderKey(name)] = values
+	}
+	return r
+}

@@ -1,0 +1,85 @@
+package httplimit
+
+import (
+	"context"
+	"net/http"
+	"slices"
+
+	"github.com/aa014e13/tokenbucket"
+)
+
+// Gate decides as the middleware of New does, but neither reads costs from requests nor
+// answers them. It is for servers of other protocols, such as those of package grpclimit;
+// servers of HTTP use New.
+//
+// The options that count are those about keys, policy names, fallbacks and failures,
+// WithoutRateLimit and WithReportOnly. The others have no effect.
+//
+// Its methods may be called by any number of goroutines.
+type Gate struct{ middleware *middleware }
+
+// NewGate returns a Gate in front of a limiter. The errors are those of New.
+func NewGate(limiter Limiter, opts ...Option) (*Gate, error) {
+	m, err := newMiddleware(limiter, opts)
+	if err != nil {
+		return nil, err
+	}
+	return &Gate{m}, nil
+}
+
+// Limits returns the limits of the limiter, and then those of the fallback. The slice
+// is the caller's.
+func (g *Gate) Limits() []tokenbucket.Limit {
+	var limits []tokenbucket.Limit
+	for _, a := range g.middleware.asked {
+		limits = append(limits, limitsOf(a.Limiter)...)
+	}
+	return slices.Clip(limits)
+}
+
+// Key returns the key of a request, of which RemoteAddr, Header and Host are read.
+func (g *Gate) Key(r *http.Request) string { return g.middleware.key(r) }
+
+// OwnKey returns the key of a request for which a function of WithKey has returned own:
+// the address counts if it is "". Otherwise r may be nil.
+func (g *Gate) OwnKey(own string, r *http.Request) string { return g.middleware.ownOrAddress(own, r) }
+
+// Ask takes a cost, in tokens, from what the key has, or refuses and takes nothing. The
+// observer of WithObserver is not called.
+func (g *Gate) Ask(ctx context.Context, key string, cost float64) Answer {
+	v := verdict{ask: ask{key: key, cost: cost}}
+	g.middleware.decide(ctx, &v)
+	return Answer{v, g.middleware}
+}
+
+// Answer is what a Gate has decided about a request.
+type Answer struct {
+	verdict    verdict
+	middleware *middleware
+}
+
+// Event returns the decision. Its Request is nil.
+func (a *Answer) Event() Event { return a.verdict.event() }
+
+// GoesOn reports whether the request goes on: it is admitted, or WithReportOnly lets it pass.
+func (a *Answer) GoesOn() bool { return !a.verdict.refused || a.middleware.reportOnly }
+
+// AppendRateLimit appends the value of RateLimit to b: nothing with WithoutRateLimit, or if
+// the limiter does not report the limit that decided.
+func (a *Answer) AppendRateLimit(b []byte) []byte {
+	if !a.hasRateLimit() {
+		return b
+	}
+	b, _ = a.verdict.appendRateLimit(b)
+	return b
+}
+
+// RateLimitPolicy returns the value of RateLimit-Policy, "" if there is no RateLimit.
+func (a *Answer) RateLimitPolicy() string {
+	if !a.hasRateLimit() {
+		return ""
+	}
+	return a.verdict.policies.header
+}
+
+func (a *Answer) hasRateLimit() bool { return a.verdict.isKnown && a.middleware.rateLimit }
