@@ -100,21 +100,20 @@ func newBuckets(client Client, c config) *Buckets {
 // would be admitted if no other came, in whole microseconds: Never for a cost
 // that is negative, NaN or above the capacity, which the server is not asked about.
 func (b *Buckets) TryAcquire(ctx context.Context, key string, cost float64) (wait time.Duration, ok bool, err error) {
-	p := price{cost: cost}
-	switch {
-	case cost == 0:
+	if cost == 0 {
 		return 0, true, nil
-	case !p.canBePaid(b.limits):
-		return tokenbucket.Never, false, nil
 	}
 	if d, leased, err := b.takeLeased(ctx, key, cost, false); leased {
 		return d.Wait, d.OK, err
 	}
-	return b.tryAcquire(ctx, key, p)
+	return b.tryAcquire(ctx, key, price{cost: cost})
 }
 
-// tryAcquire asks the server.
+// tryAcquire asks the server, unless the price can never be paid.
 func (b *Buckets) tryAcquire(ctx context.Context, key string, p price) (wait time.Duration, ok bool, err error) {
+	if !p.canBePaid(b.limits) {
+		return tokenbucket.Never, false, nil
+	}
 	r := request{key: b.stored(key), price: p}
 	a, err := b.server.ask(ctx, r)
 	if b.fallsBack(err) {

@@ -13,13 +13,8 @@ import (
 // A limit with a cost of 0 is not asked, even in debt. Leases are not used.
 func (b *Buckets) TryAcquireEach(ctx context.Context, key string, costs ...float64) (wait time.Duration, ok bool, err error) {
 	p := eachOf(costs)
-	switch {
-	case !p.fits(b.limits):
-		return tokenbucket.Never, false, nil
-	case p.isFree():
+	if p.fits(b.limits) && p.isFree() {
 		return 0, true, nil
-	case !p.canBePaid(b.limits):
-		return tokenbucket.Never, false, nil
 	}
 	return b.tryAcquire(ctx, key, p)
 }

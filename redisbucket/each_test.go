@@ -315,7 +315,7 @@ func TestFallbackForEach(t *testing.T) {
 // The server is not asked about a limit that is none.
 func TestUnlimited(t *testing.T) {
 	s := newScene(t)
-	unlimited := tokenbucket.Limit{Capacity: 1 << 42, RefillPerSec: 1e300}
+	unlimited := tokenbucket.Unlimited()
 	none := s.buckets(unlimited, unlimited)
 	before := s.CommandCount()
 	for range 3 {

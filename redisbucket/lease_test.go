@@ -804,6 +804,7 @@ func TestLeasedDecisionAllocatesNothing(t *testing.T) {
 		return testing.AllocsPerRun(100, func() { _, _ = b.Take(background, "key", cost) })
 	}
 	require.Zero(t, allocates(1))
+	require.Zero(t, testing.AllocsPerRun(100, func() { _, _, _ = b.TryAcquire(background, "key", 1) }))
 	d, err := b.Take(background, "key", 1<<40)
 	require.NoError(t, err)
 	require.False(t, d.OK)

@@ -67,7 +67,12 @@ func full(limits tokenbucket.Limits) []tokenbucket.State {
 
 // canBePaid reports whether the price can ever be admitted: a full bucket admits it.
 func (p price) canBePaid(limits tokenbucket.Limits) bool {
-	_, ok := p.tryAcquire(limits, full(limits), 0)
+	var few [2]tokenbucket.State
+	states := few[:0]
+	for _, l := range limits {
+		states = append(states, l.Full(0))
+	}
+	_, ok := p.tryAcquire(limits, states, 0)
 	return ok
 }
 

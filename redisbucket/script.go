@@ -117,8 +117,7 @@ func newLimitArgs(limits tokenbucket.Limits) limitArgs {
 	return a
 }
 
-// unlimited is tokenbucket.Unlimited().
-var unlimited = tokenbucket.Limit{Capacity: 1 << 42, RefillPerSec: 1e300}
+var unlimited = tokenbucket.Unlimited()
 
 // free returns the answer of a server that is asked about no limit at all.
 func (a limitArgs) free(r request) answer {
