@@ -6,6 +6,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -16,6 +17,8 @@ import (
 	"os"
 	"os/signal"
 	"strconv"
+	"sync"
+	"syscall"
 	"time"
 
 	"github.com/aa014e13/tokenbucket"
@@ -31,33 +34,43 @@ func main() {
 	flag.Float64Var(&t.limit.RefillPerSec, "refill", 0.5, "tokens per second that flow into it")
 	flag.Float64Var(&t.read, "read", 1, "what a read costs, in tokens")
 	flag.Float64Var(&t.export, "export", 5, "what an export costs, in tokens")
+	flag.StringVar(&t.state, "state", "", "`file` that keeps the buckets over a restart; empty for none")
+	flag.DurationVar(&t.saveEvery, "save-every", 5*time.Second, "how often to write the state file")
+	flag.BoolVar(&t.showClients, "show-clients", false, "list the most limited clients on the page even if others can reach this server")
 	flag.Parse()
 	if flag.NArg() > 0 {
 		log.Fatalf("gateway: unexpected argument %q: everything is set by flags, see -help", flag.Arg(0))
 	}
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	if err := serve(ctx, *addr, t, os.Stdout); err != nil {
 		log.Fatalf("gateway: %v", err)
 	}
 }
 
-// terms are what clients get, and for how much.
+// terms are what clients get, for how much, and what the server does beside.
 type terms struct {
 	limit        tokenbucket.Limit
 	read, export float64 // prices in tokens
+
+	state       string        // a file; "" for none
+	saveEvery   time.Duration // how often it is written
+	showClients bool          // on the page
 }
 
-// validate refuses what the header fields could not tell, or nobody would wait for.
+// validate checks that the header fields can report the terms, and that they make sense.
 // The prices are checked by httplimit.
 func (t terms) validate() error {
 	if t.limit.Capacity != math.Trunc(t.limit.Capacity) {
-		return fmt.Errorf("capacity %v: choose a whole number of tokens: the header fields tell it in whole ones", t.limit.Capacity)
+		return fmt.Errorf("capacity %v: choose a whole number of tokens, as the header fields report it", t.limit.Capacity)
 	}
 	if err := t.limit.Validate(); err != nil {
 		return err
 	}
 	const year = 365 * 24 * time.Hour
+	if t.state != "" && t.saveEvery <= 0 {
+		return fmt.Errorf("save-every %v: choose more than 0", t.saveEvery)
+	}
 	if t.limit.Capacity/t.limit.RefillPerSec > year.Seconds() {
 		return fmt.Errorf("refill %v: choose one that fills the bucket of %s within a year", t.limit.RefillPerSec, plain(t.limit.Capacity))
 	}
@@ -67,20 +80,54 @@ func (t terms) validate() error {
 // plain writes numbers as people do: a million is not 1e+06.
 func plain(number float64) string { return strconv.FormatFloat(number, 'f', -1, 64) }
 
-// serve answers requests until the context ends, then lets those under way finish.
-func serve(ctx context.Context, addr string, t terms, out io.Writer) error {
-	handler, err := newHandler(t, nil)
+// serve answers requests until the context ends, then lets those under way finish and
+// saves the buckets.
+func serve(ctx context.Context, addr string, t terms, out io.Writer) (err error) {
+	if err := t.validate(); err != nil {
+		return err
+	}
+	clients, err := newClients(t.limit, nil)
 	if err != nil {
 		return err
+	}
+	file := stateFile{t.state, clients}
+	if t.state != "" {
+		if err := file.load(); err != nil {
+			return err
+		}
 	}
 	listener, err := net.Listen("tcp", addr)
 	if err != nil {
 		return err
 	}
+	t.showClients = t.showClients || listener.Addr().(*net.TCPAddr).IP.IsLoopback()
+	handler, err := newHandler(t, clients)
+	if err != nil {
+		return errors.Join(err, listener.Close())
+	}
+	printUsage(out, listener.Addr(), t)
+	if t.state == "" {
+		return serveOn(ctx, listener, handler, out)
+	}
+	saving, stopSaving := context.WithCancel(ctx)
+	var saver sync.WaitGroup
+	saver.Go(func() {
+		file.saveEvery(saving, t.saveEvery, func(err error) { log.Printf("gateway: saving: %v", err) })
+	})
+	err = serveOn(ctx, listener, handler, out)
+	stopSaving()
+	saver.Wait()
+	return errors.Join(err, file.save())
+}
+
+func printUsage(out io.Writer, addr net.Addr, t terms) {
 	fmt.Fprintf(out, "Every client has a bucket of capacity %[2]s, refilled at %[3]s a second; a read costs %[4]s, an export %[5]s. Try:\n"+
 		"  http://%[1]s/ in a browser\n  curl -i http://%[1]s/read\n  curl -i http://%[1]s/export\nCtrl-C stops.\n",
-		listener.Addr(), plain(t.limit.Capacity), plain(t.limit.RefillPerSec), plain(t.read), plain(t.export))
+		addr, plain(t.limit.Capacity), plain(t.limit.RefillPerSec), plain(t.read), plain(t.export))
+}
 
+// serveOn serves until the context ends.
+func serveOn(ctx context.Context, listener net.Listener, handler http.Handler, out io.Writer) error {
 	server := &http.Server{Handler: handler, ReadHeaderTimeout: 10 * time.Second}
 	failed := make(chan error, 1)
 	go func() { failed <- server.Serve(listener) }()
@@ -95,28 +142,34 @@ func serve(ctx context.Context, addr string, t terms, out io.Writer) error {
 	return server.Shutdown(deadline)
 }
 
-// newHandler makes the gateway on a clock; nil is the system's. The page costs
-// nothing, and yet its header tells the level; what is nowhere costs 1.
-func newHandler(t terms, clock tokenbucket.Clock) (http.Handler, error) {
-	if err := t.validate(); err != nil {
-		return nil, err
-	}
-	clients, err := keyed.New[string](t.limit, keyed.WithMaxKeys(1_000_000), keyed.WithClock(clock))
-	if err != nil {
-		return nil, err
-	}
+// newClients makes the buckets on a clock; nil is the system's.
+func newClients(limit tokenbucket.Limit, clock tokenbucket.Clock) (*keyed.Buckets[string], error) {
+	return keyed.New[string](limit, keyed.WithMaxKeys(1_000_000), keyed.WithClock(clock))
+}
+
+// route is a request that the gateway answers, and its price in tokens.
+type route struct {
+	pattern string
+	price   float64
+	handler http.HandlerFunc
+}
+
+// newHandler makes the gateway. The page costs nothing, and its header fields report the
+// level all the same. A path that does not exist costs 1.
+func newHandler(t terms, clients *keyed.Buckets[string]) (http.Handler, error) {
 	mux, costs := http.NewServeMux(), tokenbucket.Costs{}
-	for _, r := range []struct {
-		pattern string
-		price   float64
-		handler http.HandlerFunc
-	}{
+	routes := []route{
 		{"GET /read", t.read, answer("a read")},
 		{"GET /export", t.export, answer("an export")},
 		{"GET /{$}", 0, t.servePage},
 		{"GET /page/{file}", 0, servePageFile},
 		{"GET /favicon.ico", 0, serveIcon},
-	} {
+	}
+	if t.showClients {
+		list := &limitedClients{clients: clients, now: time.Now}
+		routes = append(routes, route{"GET /clients", 0, list.ServeHTTP})
+	}
+	for _, r := range routes {
 		mux.Handle(r.pattern, r.handler)
 		costs[r.pattern] = r.price
 	}

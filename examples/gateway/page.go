@@ -22,13 +22,14 @@ var (
 const pagePolicy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; " +
 	"base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 
-// view is what the page is told. All else it reads in the header fields of the answers it gets.
+// view is what the page shows from the start. It reads everything else in the header fields of its answers.
 type view struct {
 	Refill  float64
 	Actions []action
 	Client  string // whose bucket it shows
 	Host    string // where the page is
 	Other   string // an address on the client's machine that has another bucket
+	Clients bool   // whether to list the most limited clients
 }
 
 // action is a request that the page offers to send.
@@ -43,6 +44,7 @@ func (t terms) view(r *http.Request) view {
 		Actions: []action{{"/read", "Read", t.read}, {"/export", "Export", t.export}},
 		Client:  r.RemoteAddr,
 		Host:    r.Host,
+		Clients: t.showClients,
 	}
 	if peer, err := netip.ParseAddrPort(r.RemoteAddr); err == nil {
 		addr := peer.Addr().Unmap()

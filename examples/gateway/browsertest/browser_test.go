@@ -194,7 +194,7 @@ func TestRefusedExportIsAdmittedWhenItsCountdownEnds(t *testing.T) {
 
 // isFree reports whether a request is one of those that the page may send by itself.
 func isFree(request string) bool {
-	return slices.Contains([]string{"GET /", "HEAD /"}, request) || strings.HasPrefix(request, "GET /page/")
+	return slices.Contains([]string{"GET /", "HEAD /", "GET /clients"}, request) || strings.HasPrefix(request, "GET /page/")
 }
 
 // requireFits checks that nothing sticks out to the right.
@@ -236,13 +236,13 @@ func (s *stage) retryWhenDue() {
 	retryAfter := get[string](s, `[...document.querySelectorAll("#fields div")]
 		.find((field) => field.querySelector(".name").textContent === "Retry-After").querySelector(".value").textContent`)
 	countdown := s.recorded(exportDue)
-	require.LessOrEqual(s.t, countdown[0], "admitted in "+retryAfter+" s")
-	require.IsDecreasing(s.t, countdown[:len(countdown)-1])
+	counted := countdown[slices.Index(countdown, "admitted in "+retryAfter+"\u00a0s"):] // before, by the level
+	require.IsDecreasing(s.t, counted[:len(counted)-1])
 	require.Equal(s.t, "admitted now: retry", countdown[len(countdown)-1])
 
 	s.do(press("/export"), awaitAnswers(5))
 	require.Equal(s.t, "200 OK", get[string](s, `document.getElementById("status").textContent`))
-	require.Equal(s.t, "", get[string](s, `document.querySelector('`+exportDue+`').textContent`))
+	require.Regexp(s.t, `^admitted in \d`, get[string](s, `document.querySelector('`+exportDue+`').textContent`), "by the level")
 	news := s.recorded("#news")
 	for i, want := range []string{
 		`^Export: 200 OK\. 5 of 10 tokens left, full in 4 seconds\.$`,
@@ -273,11 +273,11 @@ func TestEveryBucketCanBeRead(t *testing.T) {
 		full   string   // matches what is told of it
 		names  []string // of the lines in the chart, from the top; too close, they share one
 	}{
-		{"", 1, `full in \d+ s`, []string{"full", "export", "read"}},
-		{"-read 5", 1, `full in \d+ s`, []string{"full", "read, export"}},
-		{"-capacity 1 -export 1 -read 0.5 -refill 0.0001", 2, `full in 2 h 46 min`, []string{"full, export", "read"}},
-		{"-capacity 4398046511104 -export 4398046511104 -refill 1000000", 2, `full in 50 d 21 h`, []string{"full, export", "read"}},
-		{"-refill 1000 -export 10 -read 0", 1, `full`, []string{"full, export", "read"}},
+		{"", 1, `full in \d+\ss`, []string{"10 full", "5 export", "1 read"}},
+		{"-read 5", 1, `full in \d+\ss`, []string{"10 full", "5 read, export", "0"}},
+		{"-capacity 1 -export 1 -read 0.5 -refill 0.0001", 2, `full in 2\sh 46\smin`, []string{"1 full, export", "0.5 read", "0"}},
+		{"-capacity 4398046511104 -export 4398046511104 -refill 1000000", 2, `full in 50\sd 21\sh`, []string{"4.4T full, export", "1 read"}},
+		{"-refill 1000 -export 10 -read 0", 1, `full`, []string{"10 full, export", "0 read"}},
 	} {
 		t.Run(test.flags, func(t *testing.T) {
 			s := newStage(t, strings.Fields(test.flags)...)
@@ -322,23 +322,47 @@ func repeatEnter(isDown bool) action {
 	})
 }
 
-func TestLooksAgainAfterSleep(t *testing.T) {
+// Others spend from the same bucket: the page follows, and marks none of it as its own.
+func TestFollowsTheBucketWhileOthersUseIt(t *testing.T) {
 	s := newStage(t, "-refill", "0.001")
 	s.do(chromedp.Navigate(s.url), await(`document.getElementById("tokens").textContent === "10.0"`))
 	s.ask("127.0.0.1", "GET", "export") // unseen
-	get[bool](s, `Date.now = ((now) => () => now() + 3_600_000)(Date.now), true`)
 	s.do(await(`document.getElementById("tokens").textContent === "5.0"`))
-	looks := func() int {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		return strings.Count(strings.Join(s.requests, " "), "HEAD")
-	}
-	require.Equal(t, 2, looks())
-	s.do(chromedp.Sleep(200 * time.Millisecond))
-	require.Equal(t, 2, looks(), "once for each sleep")
+	require.Equal(t, "", get[string](s, `document.getElementById("admitted").getAttribute("d")`))
+	require.Equal(t, 1, get[int](s, `document.querySelectorAll("#log li").length`), "the page's first look alone")
+	s.do(await(`document.querySelector("#clients .left")?.textContent === "5.0"`))
+	require.Equal(t, "127.0.0.*", get[string](s, `document.querySelector("#clients .name").textContent`))
 }
 
-func TestTellsWhenTheGatewayIsGone(t *testing.T) {
+func TestMarksOfQuickClicksStandApart(t *testing.T) {
+	s := newStage(t, "-capacity", "100", "-export", "100")
+	s.do(chromedp.Navigate(s.url), awaitAnswers(1))
+	for i := range 4 {
+		s.do(press("/read"), awaitAnswers(2+i))
+	}
+	require.True(t, get[bool](s, `(() => {
+		const marks = document.getElementById("admitted").getAttribute("d").split("M").filter((m) => m)
+			.map((m) => m.match(/[\d.-]+/g).map(Number));
+		return marks.length === 4 && marks.every(([x, y], i) => marks.every(([u, v], j) => i === j || Math.hypot(x - u, y - v) > 10));
+	})()`))
+}
+
+// The list of answers scrolls: the page does not grow with each one.
+func TestHistoryKeepsThePageShort(t *testing.T) {
+	s := newStage(t)
+	s.do(showAs(390, 640, "light"), chromedp.Navigate(s.url), awaitAnswers(1))
+	for i := range 10 {
+		s.do(press("/read"), awaitAnswers(2+i))
+	}
+	height := func() int { return get[int](s, `document.getElementById("log").clientHeight`) }
+	before := height()
+	for i := range 5 {
+		s.do(press("/read"), awaitAnswers(12+i))
+	}
+	require.Equal(t, before, height())
+}
+
+func TestReportsThatTheGatewayIsGone(t *testing.T) {
 	s := newStage(t)
 	s.do(chromedp.Navigate(s.url), awaitAnswers(1))
 	require.True(t, get[bool](s, `document.getElementById("problem").hidden`))

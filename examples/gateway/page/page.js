@@ -40,11 +40,16 @@ async function ask(method, path, cost) {
 
 // One request at a time, so that each answer is about the level the last one left.
 let turn = Promise.resolve();
+let pending = 0; // requests that have not been answered
 
 function inTurn(task) {
+  pending++;
   turn = turn.then(task)
     .then(() => report(""), (error) => report(`No answer to go by: ${error.message}. Is the gateway running?`))
-    .then(settle);
+    .then(() => {
+      pending--;
+      settle();
+    });
 }
 
 // settle shows what follows from the last answer.
@@ -81,10 +86,10 @@ const send = (action) => inTurn(async () => {
 });
 
 function announce(action, answer, fields, received) {
-  const told = answer.ok
+  const news = answer.ok
     ? `${fields.remaining} of ${fields.capacity} tokens left, ${fullness(fields.reset, true)}.`
     : `It would be admitted in ${duration(Math.ceil(Math.max(0, action.due.at - received)), true)}.`;
-  $("news").textContent = `${action.name}: ${statusOf(answer)}. ${told}`;
+  $("news").textContent = `${action.name}: ${statusOf(answer)}. ${news}`;
 }
 
 // awaitDue says once, when a refused request would be admitted, that it would.
@@ -109,17 +114,17 @@ function report(problem) {
   $("problem").textContent = problem;
 }
 
-// show tells of an answer: the last one at length, and all of them in a list.
+// show shows an answer: the last one at length, and all of them in a list.
 function show(request, answer) {
   $("request").textContent = request;
   setBadge($("status"), answer, statusOf(answer));
-  const told = meanings.filter(([name]) => answer.headers.has(name));
-  $("fields").replaceChildren(...told.map(([name, meaning]) => fill("field", {
+  const shown = meanings.filter(([name]) => answer.headers.has(name));
+  $("fields").replaceChildren(...shown.map(([name, meaning]) => fill("field", {
     ".name": name, ".value": answer.headers.get(name), "dd": meaning,
   })));
   const entry = fill("entry", {
     ".request": request,
-    ".told": told.filter(([name]) => /-/.test(name) && !/Limit$|Policy/.test(name))
+    ".figures": shown.filter(([name]) => /-/.test(name) && !/Limit$|Policy/.test(name))
       .map(([name]) => `${name.replace("X-RateLimit-", "")} ${answer.headers.get(name)}`).join(" · "),
   });
   setBadge(entry.querySelector(".badge"), answer, answer.status);
@@ -143,14 +148,14 @@ function fill(template, texts) {
   return copy;
 }
 
-// duration tells whole seconds by the two largest units, in short or for reading out.
+// duration returns whole seconds in the two largest units, in short or for reading out.
 function duration(s, aloud = false) {
   const units = [[86400, "d", "day"], [3600, "h", "hour"], [60, "min", "minute"], [1, "s", "second"]];
   const first = Math.max(0, units.findIndex(([size]) => s >= size || size === 1));
   return units.slice(first, first + 2)
     .map(([size, short, long], i) => [Math.floor((i === 0 ? s : s % units[first][0]) / size), short, long])
     .filter(([n], i) => i === 0 || n > 0)
-    .map(([n, short, long]) => `${n.toLocaleString("en")} ${aloud ? long + (n === 1 ? "" : "s") : short}`)
+    .map(([n, short, long]) => (aloud ? `${n.toLocaleString("en")} ${long}${n === 1 ? "" : "s"}` : `${n.toLocaleString("en")}\u00a0${short}`))
     .join(" ");
 }
 
@@ -168,19 +173,26 @@ function draw() {
   }
 }
 
+// drawAction shows when a request would be admitted: one that was refused by its own
+// answers, any other by the level.
 function drawAction({ card, price, due }, now) {
-  const left = due === null ? 0 : due.at - now;
-  const state = due === null ? "" : left > 0 ? "waiting" : "due";
-  card.dataset.state = state;
-  set(card.querySelector(".due"), { "": "", waiting: `admitted in ${duration(Math.ceil(left))}`, due: "admitted now: retry" }[state]);
-  card.querySelector("progress").value = state === "waiting" ? 1 - left / (due.at - due.from) : state === "due" ? 1 : 0;
+  const level = history.at(-1)?.level;
+  if (!level) {
+    return;
+  }
+  const left = (due?.at ?? level.reaches(price)) - now;
+  const whole = due ? due.at - due.from : price / level.slow;
+  card.dataset.state = left > 0 ? "waiting" : due ? "due" : "";
+  set(card.querySelector(".due"), left > 0 ? `admitted in ${duration(Math.ceil(left))}` : due ? "admitted now: retry" : "admitted now");
+  card.querySelector("progress").value = left > 0 && whole > 0 ? Math.max(0, 1 - left / whole) : 1;
 }
 
 function drawReading(level, now) {
   const [low, high] = level.range(now);
   const untilFull = Math.ceil(level.reaches(level.capacity) - now);
-  set($("at-least"), high - low >= 0.1 ? "at least " : "");
-  set($("tokens"), (Math.floor(low * 10 + 1e-6) / 10).toLocaleString("en", { minimumFractionDigits: 1 }));
+  const exact = high - low < 0.1;
+  set($("about"), exact ? "" : "about ");
+  set($("tokens"), (Math.floor((exact ? low : (low + high) / 2) * 10 + 1e-6) / 10).toLocaleString("en", { minimumFractionDigits: 1 }));
   set($("capacity"), level.capacity.toLocaleString("en"));
   set($("full"), fullness(untilFull));
   const text = `${Math.floor(low)} of ${level.capacity} tokens, ${fullness(untilFull, true)}`;
@@ -206,9 +218,9 @@ function drawVessel(level, now) {
 }
 
 // The chart: time from the left, now at nowAt of its width; tokens upwards. Its margins
-// hold text, so they grow with it.
+// hold text, so they grow with it. The right one holds the figures of the vertical axis.
 const nowAt = 0.62;
-const margin = { top: 0.875, bottom: 1.25 }; // rem
+const margin = { top: 0.875, bottom: 1.25, right: 5 }; // rem
 
 function drawChart(level, now) {
   const s = scales(level, now);
@@ -222,8 +234,9 @@ function drawChart(level, now) {
 
 // scales returns where instants (x) and tokens (y) are, in pixels, and what goes with it.
 function scales(level, now) {
-  const { clientWidth: width, clientHeight: height } = $("chart");
+  const { clientWidth: all, clientHeight: height } = $("chart");
   const rem = parseFloat(getComputedStyle(document.documentElement).fontSize);
+  const width = all - Math.min(margin.right * rem, all / 2);
   const [top, bottom] = [margin.top * rem, height - margin.bottom * rem];
   const past = Math.min(Math.max(level.capacity / level.slow, 8), 120);
   const ahead = (past * (1 - nowAt)) / nowAt;
@@ -234,15 +247,15 @@ function scales(level, now) {
 }
 
 function drawFrame({ capacity }, { width, height, rem, top, now, past, ahead, x, y }) {
-  path("frame", `M0 ${y(0)}H${width}`);
+  path("frame", `M0 ${y(0)}H${width}V${top}`);
   path("cap-line", `M0 ${y(capacity)}H${width}`);
   path("price-lines", actions.map(({ price }) => `M0 ${y(price)}H${width}`).join(""));
   path("now-line", `M${x(now)} ${top}V${y(0)}`);
-  const named = [["full", capacity], ...actions.map(({ name, price }) => [name.toLowerCase(), price])];
-  nameLines(named.map(([name, tokens]) => ({ name, y: y(tokens) })), width - 4, rem);
+  const named = [{ name: "full", tokens: capacity }, ...actions.map(({ name, price }) => ({ name: name.toLowerCase(), tokens: price })), { name: "", tokens: 0 }];
+  nameLines(named.map((line) => ({ ...line, y: y(line.tokens) })), width + 0.3 * rem, rem);
   place($("past-text"), 2, height - 5, `−${Math.round(past)} s`);
   place($("now-text"), x(now), height - 5, "now");
-  place($("ahead-text"), width - 4, height - 5, `+${Math.round(ahead)} s`);
+  place($("ahead-text"), width, height - 5, width - x(now) < 4.5 * rem ? "" : `+${Math.round(ahead)} s`);
 }
 
 function drawLevels(level, { now, ahead, x, y, point }) {
@@ -257,17 +270,32 @@ function drawLevels(level, { now, ahead, x, y, point }) {
   path("ahead", `M${line(future)}`);
 }
 
-// drawMarks marks what was asked, and when what was refused would be admitted.
-function drawMarks({ now, ahead, y, point }) {
-  const marks = (ok, mark) => history.filter((h) => h.ok === ok).map(({ level }) => `M${point(level.at, level.low)}${mark}`).join("");
-  path("admitted", marks(true, "h0"));
-  path("refused", marks(false, "m-4 -4l8 8m0 -8l-8 8"));
+// drawMarks marks what was asked here, and when what was refused would be admitted.
+function drawMarks({ now, ahead, top, x, y, point }) {
+  const marks = { true: "", false: "" };
+  const placed = [];
+  for (const { level, ok } of history.filter((h) => h.ok !== undefined)) {
+    const at = { x: x(level.at), y: y(level.low) };
+    const step = at.y > (top + y(0)) / 2 ? -apart : apart;
+    const isFree = () => placed.every((p) => Math.hypot(p.x - at.x, p.y - at.y) >= apart);
+    while (!isFree() && at.y >= top && at.y <= y(0)) {
+      at.y += step;
+    }
+    placed.push(at);
+    marks[ok] += `M${at.x.toFixed(1)} ${at.y.toFixed(1)}${ok ? "h0" : "m-4 -4l8 8m0 -8l-8 8"}`;
+  }
+  path("admitted", marks.true);
+  path("refused", marks.false);
   path("due-marks", actions.filter(({ due }) => due?.at > now && due.at < now + ahead)
     .map(({ due, price }) => `M${point(due.at, price)}V${y(0)}m-3 0h6`).join(""));
 }
 
-// nameLines writes names above lines, and those of lines too close for it above the
-// highest of them.
+// apart is the least distance of two marks, in pixels: those of quick clicks stand above
+// each other.
+const apart = 11;
+
+// nameLines writes names and figures beside lines. Lines that are too close for it share
+// the text of the highest of them.
 function nameLines(lines, x, distance) {
   const groups = [];
   for (const line of lines.sort((a, b) => a.y - b.y)) {
@@ -280,8 +308,14 @@ function nameLines(lines, x, distance) {
   }
   document.querySelectorAll(".level-text").forEach((text, i) => {
     const group = groups[i] ?? [];
-    place(text, x, (group[0]?.y ?? 0) - 4, group.map(({ name }) => name).join(", "));
+    place(text, x, (group[0]?.y ?? 0) + 4, group.length ? axisText(group) : "");
   });
+}
+
+function axisText(group) {
+  const short = new Intl.NumberFormat("en", { notation: "compact", maximumFractionDigits: 1 });
+  const figures = [...new Set(group.map(({ tokens }) => short.format(tokens)))];
+  return `${figures[0]} ${group.map(({ name }) => name).filter((name) => name).join(", ")}`.trim();
 }
 
 // corners returns where the line of the low (0) or high (1) level bends.
@@ -302,8 +336,8 @@ function place(element, x, y, text) {
   set(element, text);
 }
 
-// The picture moves some pixels a second: 25 times are enough, and now and then for who
-// prefers reduced motion.
+// The picture moves some pixels a second: 25 times are enough, and twice where reduced
+// motion is preferred.
 function animate() {
   lookIfAsleep();
   draw();
@@ -323,11 +357,37 @@ function lookIfAsleep() {
   }
 }
 
+// Other clients may use the same bucket, so the page asks each second while it can be seen.
+function lookEachSecond() {
+  if (!document.hidden && pending === 0) {
+    look();
+    listClients();
+  }
+  setTimeout(lookEachSecond, 1000);
+}
+
+// listClients shows the clients that are limited most, where the gateway lists them.
+async function listClients() {
+  if (!$("clients")) {
+    return;
+  }
+  try {
+    const answer = await fetch("/clients", { cache: "no-store", signal: AbortSignal.timeout(10_000) });
+    const clients = await answer.json();
+    $("nobody").hidden = clients.length > 0;
+    $("clients").replaceChildren(...clients.map(({ client, tokens, full }) => fill("client", {
+      ".name": client, ".left": tokens.toFixed(1), ".wait": duration(Math.ceil(full)),
+    })));
+  } catch {
+    // look reports that the gateway is gone
+  }
+}
+
 for (const action of actions) {
   action.button.addEventListener("click", () => send(action));
   action.button.addEventListener("keydown", (press) => press.repeat && press.preventDefault()); // one press, one request
 }
-addEventListener("focus", look); // who comes back may have used curl meanwhile
+addEventListener("focus", look);
 addEventListener("online", look);
-look();
+lookEachSecond();
 animate();
