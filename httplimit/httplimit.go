@@ -37,6 +37,10 @@
 // that tokenbucket.Decision describes. Integers are at most 999999999999999. A decision
 // without a valid limit sets no field but Retry-After.
 //
+// tokenbucket.Unlimited is not listed in RateLimit-Policy, and a decision that describes
+// it sets no field but Retry-After. A decision describes the first limit if none would
+// refuse the next request, so put Unlimited after the other limits.
+//
 // # Two keys
 //
 // For two keys at once, such as a user and a tenant, nest two middlewares. Put the
@@ -166,7 +170,7 @@ func (m *middleware) admit(w http.ResponseWriter, r *http.Request) (admission *A
 
 // answer sets the fields, and answers a request that does not go on.
 func (m *middleware) answer(w http.ResponseWriter, v *verdict, goesOn bool) {
-	shown := v.isKnown && (m.xRateLimit || m.rateLimit)
+	shown := v.isKnown && v.decision.Limit != unlimited && (m.xRateLimit || m.rateLimit)
 	f := newFields(w.Header(), shown, v.refused)
 	if shown {
 		m.setLimits(&f, v)

@@ -10,6 +10,9 @@ import (
 	"github.com/aa014e13/tokenbucket"
 )
 
+// unlimited says "no limit": clients are not sent its figures.
+var unlimited = tokenbucket.Unlimited()
+
 // asked is a limiter and how the answers present its limits.
 type asked struct {
 	Limiter
@@ -83,12 +86,14 @@ func (a *asked) newPolicies(limits []tokenbucket.Limit) *policies {
 		labels = newLabels(a.names, len(limits))
 	}
 	p := &policies{limits: slices.Clone(limits), each: make([]policy, len(limits))} // a limiter may overwrite its own
-	items := make([]string, len(limits))
+	items := make([]string, 0, len(limits))
 	for i, l := range limits {
 		capacity := strconv.FormatInt(wholeTokens(l.Capacity), 10)
 		p.each[i] = policy{labels[i], capacity}
 		p.oneToken = max(p.oneToken, refillSeconds(l, min(1, l.Capacity)))
-		items[i] = fmt.Sprintf("%s;q=%s;w=%d", labels[i].quoted, capacity, refillSeconds(l, l.Capacity))
+		if l != unlimited {
+			items = append(items, fmt.Sprintf("%s;q=%s;w=%d", labels[i].quoted, capacity, refillSeconds(l, l.Capacity)))
+		}
 	}
 	p.header = strings.Join(items, ", ")
 	return p
