@@ -146,3 +146,40 @@ func ExampleWithTooFastFunc() {
 	// /private: 403, paused for 0s, ""
 	// /search: 403, paused for 1m0s, "default pause"
 }
+
+// The server says that nothing is left for 20 seconds. The client does not have to be
+// refused to wait for them.
+func ExampleWithRateLimitFields() {
+	clock := &sleepless{}
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("RateLimit", `"default";r=0;t=20`)
+	}))
+	defer server.Close()
+
+	hosts, err := keyed.New[string](tokenbucket.PerSecond(1000), keyed.WithClock(clock))
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	transport, err := httplimit.NewTransport(hosts, httplimit.WithTransportClock(clock),
+		httplimit.WithRateLimitFields(),
+		httplimit.WithTransportObserver(func(e httplimit.TransportEvent) {
+			fmt.Printf("waited %v, answer %d, paused for %v: %s\n", e.Waited, e.Status, e.Pause, e.Reason)
+		}))
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	client := &http.Client{Transport: transport}
+	for range 2 {
+		resp, err := client.Get(server.URL)
+		if err != nil {
+			fmt.Println(err)
+			return
+		}
+		resp.Body.Close()
+	}
+	// Output:
+	// waited 0s, answer 200, paused for 20s: rate limit
+	// waited 20.001s, answer 200, paused for 20s: rate limit
+}

@@ -2,6 +2,7 @@ package redisbucket_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -72,4 +73,72 @@ func ExampleWithFallback() {
 	// true 1 <nil>
 	// true 0 <nil>
 	// false 0 <nil>
+}
+
+// What was paid for but not done is given back.
+func ExampleBuckets_Refund() {
+	addr, stop := exampleServer()
+	defer stop()
+	client := redis.NewClient(&redis.Options{Addr: addr})
+	defer client.Close()
+	buckets, err := redisbucket.New(client, tokenbucket.Limit{Capacity: 10, RefillPerSec: 0.5})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	ctx := context.Background()
+	fmt.Println(buckets.TryAcquire(ctx, "alice", 5))
+	fmt.Println(buckets.Refund(ctx, "alice", 5)) // the export failed
+	d, err := buckets.Peek(ctx, "alice", 0)
+	fmt.Println(d.Remaining(), err)
+	// Output:
+	// 0s true <nil>
+	// <nil>
+	// 10 <nil>
+}
+
+// Wait takes its turn on the server, so that workers on all machines leave in the order
+// they came. One that would come too late is refused at once.
+func ExampleBuckets_Wait() {
+	addr, stop := exampleServer()
+	defer stop()
+	client := redis.NewClient(&redis.Options{Addr: addr})
+	defer client.Close()
+	buckets, err := redisbucket.New(client, tokenbucket.Limit{Capacity: 1, RefillPerSec: 0.01})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	fmt.Println(buckets.Wait(ctx, "example.com", 1))
+	err = buckets.Wait(ctx, "example.com", 1)
+	var late *tokenbucket.DeadlineError
+	fmt.Println(errors.As(err, &late) && late.Wait > 99*time.Second)
+	// Output:
+	// <nil>
+	// true
+}
+
+// Two kinds of buckets on one server need two prefixes.
+func ExampleWithPrefix() {
+	addr, stop := exampleServer()
+	defer stop()
+	client := redis.NewClient(&redis.Options{Addr: addr})
+	defer client.Close()
+	for _, prefix := range []string{"mail:", "export:"} {
+		buckets, err := redisbucket.New(client, tokenbucket.Limit{Capacity: 10, RefillPerSec: 0.5}, redisbucket.WithPrefix(prefix))
+		if err != nil {
+			fmt.Println(err)
+			return
+		}
+		d, err := buckets.Take(context.Background(), "alice", 5)
+		fmt.Println(d.Remaining(), err)
+	}
+	keys, err := client.Keys(context.Background(), "*").Result()
+	fmt.Println(keys, err)
+	// Output:
+	// 5 <nil>
+	// 5 <nil>
+	// [export:alice mail:alice] <nil>
 }
