@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log"
 	"time"
 
 	"github.com/benbjohnson/clock"
@@ -137,21 +138,27 @@ func ExampleBucket_TakeEach() {
 	// ok false, wait 12s, limit 1 has 200 left
 }
 
-// The request was estimated at 400 tokens and used 650: the rest is charged afterwards.
+// A request to a language model may use 1200 tokens, and used 900.
 func ExampleBucket_WaitEach() {
-	bucket := tokenbucket.MustNew(tokenbucket.PerMinute(3),
-		tokenbucket.WithLimit(tokenbucket.PerMinute(1000)), tokenbucket.WithClock(clock.NewMock()))
-	if err := bucket.WaitEach(context.Background(), 1, 400); err != nil {
-		fmt.Println(err)
-		return
+	ctx := context.Background()
+	ask := func(context.Context) (used float64) { return 900 }
+
+	// 60 requests and 90,000 tokens in any minute.
+	bucket := tokenbucket.MustNew(tokenbucket.Within(60, time.Minute, 10),
+		tokenbucket.WithLimit(tokenbucket.Within(90_000, time.Minute, 15_000)), tokenbucket.WithClock(clock.NewMock()))
+
+	estimate := 1200.0 // the prompt and the longest answer
+	if err := bucket.WaitEach(ctx, 1, estimate); err != nil {
+		log.Fatal(err)
 	}
-	if err := bucket.ChargeEach(0, 250); err != nil {
-		fmt.Println(err)
-		return
+	used := ask(ctx)                                            // sends the request
+	if err := bucket.RefundEach(0, estimate-used); err != nil { // gives back what was not used
+		log.Fatal(err)
 	}
-	d := bucket.PeekEach(1, 400)
-	fmt.Println(d.OK, d.Wait)
-	// Output: false 3s
+
+	d := bucket.PeekEach(1, 15_000)
+	fmt.Println(d.Tokens, "tokens are left; 15000 need a wait of", d.Wait)
+	// Output: 14100 tokens are left; 15000 need a wait of 720ms
 }
 
 // A configuration without a limit needs no special case.

@@ -20,19 +20,19 @@ import (
 // A gateway: every client has a bucket of 10 tokens, one more every 2 seconds; an
 // export costs 5, anything else 1.
 func Example() {
-	clients, err := keyed.New[string](tokenbucket.Limit{Capacity: 10, RefillPerSec: 0.5},
-		keyed.WithMaxKeys(1_000_000), keyed.WithClock(clock.NewMock())) // leave the mock out
-	if err != nil {
-		log.Fatal(err)
-	}
-	limit, err := httplimit.New(httplimit.PerKey(clients),
-		httplimit.WithCosts(tokenbucket.Costs{"GET /export": 5}))
-	if err != nil {
-		log.Fatal(err) // a bad price or pattern
-	}
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /export", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "here you are") })
 	mux.HandleFunc("GET /read", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "read on") })
+
+	clients, err := keyed.New[string](tokenbucket.Limit{Capacity: 10, RefillPerSec: 0.5}, keyed.WithMaxKeys(1_000_000), keyed.WithClock(clock.NewMock()))
+	if err != nil {
+		log.Fatal(err)
+	}
+	limit, err := httplimit.New(httplimit.PerKey(clients), // the key is the client's address
+		httplimit.WithCosts(tokenbucket.Costs{"GET /export": 5}))
+	if err != nil {
+		log.Fatal(err) // for example, a price above the capacity
+	}
 	handler := limit(mux) // for http.ListenAndServe
 
 	for _, path := range []string{"/export", "/read", "/export"} {

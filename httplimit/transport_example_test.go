@@ -3,6 +3,7 @@ package httplimit_test
 import (
 	"fmt"
 	"io"
+	"log"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -25,6 +26,38 @@ func (c *sleepless) After(d time.Duration) <-chan time.Time {
 	rings := make(chan time.Time, 1)
 	rings <- c.now
 	return rings
+}
+
+// An API bans clients that send 30 requests in a minute or 300 in an hour. It answers the
+// first request here with Retry-After: 60, so the request is sent again a minute later.
+func ExampleTransport() {
+	clock := &sleepless{}
+	refused := false
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		if !refused {
+			refused = true
+			w.Header().Set("Retry-After", "60")
+			w.WriteHeader(http.StatusTooManyRequests)
+		}
+	}))
+	defer server.Close()
+	url := server.URL
+
+	// At most 29 requests in any minute, and 299 in any hour.
+	bucket := tokenbucket.MustNew(tokenbucket.Within(29, time.Minute, 14),
+		tokenbucket.WithLimit(tokenbucket.Within(299, time.Hour, 28)), tokenbucket.WithClock(clock))
+	transport, err := httplimit.NewTransport(httplimit.AllHosts(bucket), httplimit.WithRetries(3), httplimit.WithTransportClock(clock))
+	if err != nil {
+		log.Fatal(err)
+	}
+	client := &http.Client{Transport: transport}
+	answer, err := client.Get(url) // waits for its turn
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer answer.Body.Close()
+	fmt.Println(answer.Status, clock.Since(time.Time{}) >= time.Minute)
+	// Output: 200 OK true
 }
 
 // A client that asks twice a second at most, and holds when the server says so.
