@@ -78,6 +78,9 @@ func (ls Limits) describe(d *Decision, states []State, now time.Duration, p pric
 	}
 	d.Limit = ls[d.LimitIndex]
 	d.Tokens = d.Limit.Tokens(states[d.LimitIndex], now)
+	if d.Limit == (Limit{}) {
+		d.LimitIndex = -1
+	}
 	if p.each != nil {
 		return
 	}

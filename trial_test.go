@@ -107,6 +107,7 @@ func (r *trial) holdToEachLimit(before []State, cost float64, d Decision, where 
 	}
 	require.Equal(r.t, longest, d.Wait, where)
 	require.Equal(r.t, longest == 0, d.OK, where)
+	require.Equal(r.t, binding, d.LimitIndex, where)
 	require.Equal(r.t, r.limits[binding], d.Limit, where)
 	require.Equal(r.t, r.limits[binding].Tokens(r.states[binding], r.now), d.Tokens, where)
 }
