@@ -158,7 +158,7 @@ func (m *middleware) admit(w http.ResponseWriter, r *http.Request) (admission *A
 	}
 	m.decide(r.Context(), &v)
 	if m.observe != nil {
-		m.observe(m.eventOf(&v))
+		m.observe(v.event())
 	}
 	ok = !v.refused || m.reportOnly
 	m.answer(w, &v, ok)

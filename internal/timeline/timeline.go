@@ -75,11 +75,8 @@ func (t *Timeline) Now() time.Duration {
 
 // IsSteady reports whether the clock is known to never step back: the system clock.
 func (t *Timeline) IsSteady() bool {
-	if t.Clock == nil {
-		return true
-	}
 	_, isWatched := t.Clock.(Watched)
-	return isWatched
+	return t.Clock == nil || isWatched
 }
 
 // After returns a channel on which the time is sent once d has elapsed.
