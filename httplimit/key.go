@@ -25,6 +25,11 @@ func WithKey(key func(*http.Request) string) Option {
 // has and that is not empty. A request without any counts by its address. Host is the
 // name of the server that the client asked for.
 //
+// The key is the name of the field, a colon and the value. It is never the same as the key
+// of an address. The key of a field whose name begins with "!" gets another "!" in front.
+// A key of an address that begins with one of the fields' names and a colon gets
+// "!address:" in front.
+//
 // A value of more than 64 bytes counts by its SHA-256, so that no key is longer.
 // Clients that may send any value have any number of full buckets: let a layer that
 // checks the value come before this one, or bound the number of keys. A name that is not
@@ -44,7 +49,7 @@ func WithAPIKey(names ...string) Option {
 func withKeyHeaders(names []string, secret bool) Option {
 	return serverOption(func(c *config) {
 		for _, name := range names {
-			c.keyHeaders = append(c.keyHeaders, keyHeader{http.CanonicalHeaderKey(name), secret})
+			c.keyHeaders = append(c.keyHeaders, newKeyHeader(name, secret))
 		}
 	})
 }
@@ -59,20 +64,34 @@ func (c *config) key(r *http.Request) string {
 			return key
 		}
 	}
-	return c.addresses.key(r)
+	address := c.addresses.key(r)
+	for _, h := range c.keyHeaders {
+		if strings.HasPrefix(address, h.prefix) {
+			return ofAddress + address
+		}
+	}
+	return address
 }
 
-// ownOrAddress keeps the keys of the function apart from addresses: only these begin
-// with one "!".
-func (c *config) ownOrAddress(key string, r *http.Request) string {
-	switch {
-	case key == "":
-		return "!address:" + c.addresses.key(r)
-	case key[0] == '!':
-		return "!" + key
-	default:
-		return key
+// ofAddress is in front of the key of an address that could also be another kind of key.
+// No key of another kind begins with it: see doubleMark.
+const ofAddress = "!address:"
+
+// ownOrAddress returns the key of a request for which a function returned own: the key of
+// its address if own is "".
+func (c *config) ownOrAddress(own string, r *http.Request) string {
+	if own == "" {
+		return ofAddress + c.addresses.key(r)
 	}
+	return doubleMark(own)
+}
+
+// doubleMark puts another "!" in front of a key that begins with "!".
+func doubleMark(key string) string {
+	if strings.HasPrefix(key, "!") {
+		return "!" + key
+	}
+	return key
 }
 
 // maxKeyLen bounds what a key of a header field makes the buckets remember, in bytes.
@@ -81,11 +100,16 @@ const maxKeyLen = 64
 // keyHeader is a header field whose value is a key.
 type keyHeader struct {
 	name   string // canonical
+	prefix string // of its keys: the name and a colon
 	secret bool
 }
 
-// key returns the key of a request that has the field, "" if it is empty. The name
-// is part of the key, so that no value can pass for an address.
+func newKeyHeader(name string, secret bool) keyHeader {
+	name = http.CanonicalHeaderKey(name)
+	return keyHeader{name, doubleMark(name) + ":", secret}
+}
+
+// key returns the key of a request that has the field, "" if the value is empty.
 func (k keyHeader) key(r *http.Request) string {
 	value := r.Header.Get(k.name)
 	if k.name == "Host" { // which net/http takes out of the header
@@ -100,7 +124,7 @@ func (k keyHeader) key(r *http.Request) string {
 	if value == "" {
 		return ""
 	}
-	return k.name + ":" + value
+	return k.prefix + value
 }
 
 // credentials returns a secret without the scheme that Authorization has before

@@ -128,7 +128,25 @@ func TestKeysByHeader(t *testing.T) {
 	require.Equal(t, "X-Tenant:192.0.2.1", keyOf(peer, header("X-Tenant", "192.0.2.1")), "nobody passes for an address")
 }
 
-func TestAPIKeysAreNotTold(t *testing.T) {
+func TestNoFieldPassesForAnAddress(t *testing.T) {
+	for _, c := range []struct{ name, value, peer, address string }{
+		{"2001", "db8:1:2::/64", "[2001:db8:1:2::1]:5", "!address:2001:db8:1:2::/64"},
+		{"2a02", "0:1:2::/64", "[2a02:0:1:2::1]:5", "!address:2a02:0:1:2::/64"},
+		{"fe80", ":/64", "[fe80::1]:5", "fe80::/64"}, // the field's name is Fe80 in a key
+		{"10.0.0.1", "1", "10.0.0.1:1", "10.0.0.1"},
+		{"X-Tenant", "a:1", "X-Tenant:a:1", "!address:X-Tenant:a:1"}, // an outer layer has set RemoteAddr
+		{"!address", "2001:db8::/64", "[2001:db8::1]:5", "!address:2001:db8::/64"},
+		{"!address", "a:1", "!!address:a:1", "!address:!!address:a:1"},
+	} {
+		keyOf := asker(t, httplimit.WithKeyHeader(c.name, "2001", "2a02"))
+		address, field := keyOf(from(c.peer)), keyOf(from(c.peer), header(c.name, c.value))
+		require.Equal(t, c.address, address)
+		require.NotEqual(t, address, field)
+	}
+	require.Equal(t, "!!address:a", asker(t, httplimit.WithKeyHeader("!address"))(header("!address", "a")))
+}
+
+func TestAPIKeysAreNotReported(t *testing.T) {
 	keyOf := asker(t, httplimit.WithAPIKey("X-API-Key", "Authorization"))
 	peer := from("192.0.2.1:5")
 	const abc = "ba7816bf8f01cfea414140de5dae2223" // the first half of SHA-256("abc")

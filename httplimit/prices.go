@@ -74,6 +74,10 @@ func neverMatches(pattern string) (advice string) {
 		return "write the method in upper case"
 	case portErr == nil:
 		return "write the host without a port"
+	case !isASCII(host):
+		return "write the host in its ASCII form, which begins with xn--"
+	case host != strings.ToLower(host):
+		return "write the host in lower case"
 	case strings.ContainsAny(file, "?#"):
 		return "leave the query out, or write %3F for ? and %23 for # in a path"
 	case method != http.MethodConnect && !isClean(file):

@@ -1,7 +1,6 @@
 package httplimit
 
 import (
-	"fmt"
 	"math"
 	"math/rand/v2"
 	"net/http"
@@ -41,44 +40,44 @@ func newTransportConfig(buckets HostBuckets, opts []TransportOption) (transportC
 		now:          time.Now,
 		random:       rand.Uint64,
 	}
-	for _, opt := range opts {
+	for i, opt := range opts {
+		if opt == nil {
+			return c, invalid("option %d is nil: leave it out", i)
+		}
 		opt(&c)
 	}
 	if err := c.validate(); err != nil {
 		return c, err
 	}
 	if buckets == nil {
-		return c, fmt.Errorf("%w: no buckets to wait on: pass a *keyed.Buckets[string], or AllHosts of a *tokenbucket.Bucket", tokenbucket.ErrInvalidOption)
+		return c, invalid("no buckets to wait on: pass a *keyed.Buckets[string], or AllHosts of a *tokenbucket.Bucket")
 	}
 	if _, ok := buckets.(eachWaiter); c.each && !ok {
-		return c, fmt.Errorf("%w: WithTransportCostEach with buckets %T: use buckets that have a method WaitEach, see HostBuckets", tokenbucket.ErrInvalidOption, buckets)
+		return c, invalid("WithTransportCostEach with buckets %T: use buckets that have a method WaitEach, see HostBuckets", buckets)
 	}
 	return c, c.settleCosts(buckets)
 }
 
 func (c *transportConfig) validate() error {
-	refuse := func(format string, args ...any) error {
-		return fmt.Errorf("%w: "+format, append([]any{tokenbucket.ErrInvalidOption}, args...)...)
-	}
 	switch {
 	case !c.each && c.cost == nil:
-		return refuse("WithTransportCost(nil): pass a function, or leave it out for a cost of 1")
+		return invalid("WithTransportCost(nil): pass a function, or leave it out for a cost of 1")
 	case c.each && c.costEach == nil:
-		return refuse("WithTransportCostEach(nil): pass a function, or leave it out for a cost of 1")
+		return invalid("WithTransportCostEach(nil): pass a function, or leave it out for a cost of 1")
 	case c.each && c.readsFields:
-		return refuse("WithTransportCostEach with WithRateLimitFields: leave one of them out, since the fields have one unit")
+		return invalid("WithTransportCostEach with WithRateLimitFields: leave one of them out, since the fields have one unit")
 	case c.defaultPause <= 0:
-		return refuse("WithDefaultPause(%v): choose a pause above 0", c.defaultPause)
+		return invalid("WithDefaultPause(%v): choose a pause above 0", c.defaultPause)
 	case c.longestPause <= 0:
-		return refuse("WithLongestPause(%v): choose a pause above 0", c.longestPause)
+		return invalid("WithLongestPause(%v): choose a pause above 0", c.longestPause)
 	case c.retries < 0:
-		return refuse("WithRetries(%d): choose 0 or more", c.retries)
+		return invalid("WithRetries(%d): choose 0 or more", c.retries)
 	case c.drain < 0:
-		return refuse("WithDrain(%d): choose 0 bytes or more", c.drain)
+		return invalid("WithDrain(%d): choose 0 bytes or more", c.drain)
 	}
 	for _, status := range c.tooFast {
 		if status < 400 || status > 599 {
-			return refuse("WithTooFast(%d): choose statuses from 400 to 599", status)
+			return invalid("WithTooFast(%d): choose statuses from 400 to 599", status)
 		}
 	}
 	return nil

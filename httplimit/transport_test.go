@@ -367,6 +367,8 @@ func TestTransportChecksItsConfiguration(t *testing.T) {
 		{bucket, httplimit.WithDrain(-1), tokenbucket.ErrInvalidOption, "WithDrain(-1)"},
 		{bucket, httplimit.WithTooFast(500, 399), tokenbucket.ErrInvalidOption, "WithTooFast(399)"},
 		{bucket, httplimit.WithTooFast(600), tokenbucket.ErrInvalidOption, "WithTooFast(600)"},
+		{bucket, nil, tokenbucket.ErrInvalidOption, "option 0 is nil"},
+		{bucket, httplimit.WithTransportCosts(tokenbucket.Costs{"API.example.com/x": 1}), tokenbucket.ErrInvalidOption, "lower case"},
 		{bucket, httplimit.WithTransportCosts(tokenbucket.Costs{"GET": 1}), tokenbucket.ErrInvalidOption, `"GET"`},
 		{bucket, httplimit.WithTransportCosts(tokenbucket.Costs{"/a/{x}/b": 1, "/a/b/{x}": 1}), tokenbucket.ErrInvalidOption, "conflicts"},
 		{bucket, httplimit.WithTransportCosts(tokenbucket.Costs{"/": -1}), tokenbucket.ErrInvalidCost, `"/"`},
