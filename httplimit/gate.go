@@ -64,8 +64,9 @@ func (a *Answer) Event() Event { return a.verdict.event() }
 // GoesOn reports whether the request goes on: it is admitted, or WithReportOnly lets it pass.
 func (a *Answer) GoesOn() bool { return !a.verdict.refused || a.middleware.reportOnly }
 
-// AppendRateLimit appends the value of RateLimit to b: nothing with WithoutRateLimit, or if
-// the limiter does not report the limit that decided.
+// AppendRateLimit appends the value of RateLimit to b: nothing with WithoutRateLimit, if
+// the limiter does not report the limit that decided, or if that is
+// tokenbucket.Unlimited.
 func (a *Answer) AppendRateLimit(b []byte) []byte {
 	if !a.hasRateLimit() {
 		return b
@@ -82,4 +83,4 @@ func (a *Answer) RateLimitPolicy() string {
 	return a.verdict.policies.header
 }
 
-func (a *Answer) hasRateLimit() bool { return a.verdict.isKnown && a.middleware.rateLimit }
+func (a *Answer) hasRateLimit() bool { return a.verdict.hasFigures() && a.middleware.rateLimit }

@@ -146,6 +146,9 @@ type verdict struct {
 	policy   *policy   // the one of them that binds
 }
 
+// hasFigures reports whether an answer has the figures of the limit that decided.
+func (v *verdict) hasFigures() bool { return v.isKnown && v.decision.Limit != unlimited }
+
 // admit reports whether a request may go on; if not, it is answered. The Admission is
 // nil without WithAdmission.
 func (m *middleware) admit(w http.ResponseWriter, r *http.Request) (admission *Admission, ok bool) {
@@ -170,7 +173,7 @@ func (m *middleware) admit(w http.ResponseWriter, r *http.Request) (admission *A
 
 // answer sets the fields, and answers a request that does not go on.
 func (m *middleware) answer(w http.ResponseWriter, v *verdict, goesOn bool) {
-	shown := v.isKnown && v.decision.Limit != unlimited && (m.xRateLimit || m.rateLimit)
+	shown := v.hasFigures() && (m.xRateLimit || m.rateLimit)
 	f := newFields(w.Header(), shown, v.refused)
 	if shown {
 		m.setLimits(&f, v)

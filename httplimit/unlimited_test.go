@@ -21,6 +21,19 @@ func TestUnlimitedSetsNoFields(t *testing.T) {
 	}
 }
 
+func TestGateHasNoFiguresOfUnlimited(t *testing.T) {
+	bucket := tokenbucket.MustNew(tokenbucket.Unlimited(), tokenbucket.WithClock(new(waittest.Clock)))
+	gate, err := httplimit.NewGate(httplimit.Shared(bucket))
+	require.NoError(t, err)
+	for _, goesOn := range []bool{true, false} {
+		answer := gate.Ask(t.Context(), "", 1)
+		require.Equal(t, goesOn, answer.GoesOn())
+		require.Empty(t, answer.AppendRateLimit(nil))
+		require.Empty(t, answer.RateLimitPolicy())
+		bucket.Pause(time.Second)
+	}
+}
+
 // A pause still holds, and a cost above 2^42 is still refused.
 func TestRefusalsOfUnlimited(t *testing.T) {
 	bucket := tokenbucket.MustNew(tokenbucket.Unlimited(), tokenbucket.WithClock(new(waittest.Clock)))
