@@ -75,17 +75,24 @@ func ExampleWithFallback() {
 	// false 0 <nil>
 }
 
+// exampleBuckets returns buckets on a Redis of their own, and what closes all of it.
+func exampleBuckets(limit tokenbucket.Limit) (buckets *redisbucket.Buckets, closeAll func()) {
+	addr, stop := exampleServer()
+	client := redis.NewClient(&redis.Options{Addr: addr})
+	buckets, err := redisbucket.New(client, limit)
+	if err != nil {
+		panic(err)
+	}
+	return buckets, func() {
+		_ = client.Close()
+		stop()
+	}
+}
+
 // What was paid for but not done is given back.
 func ExampleBuckets_Refund() {
-	addr, stop := exampleServer()
-	defer stop()
-	client := redis.NewClient(&redis.Options{Addr: addr})
-	defer client.Close()
-	buckets, err := redisbucket.New(client, tokenbucket.Limit{Capacity: 10, RefillPerSec: 0.5})
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
+	buckets, closeAll := exampleBuckets(tokenbucket.Limit{Capacity: 10, RefillPerSec: 0.5})
+	defer closeAll()
 	ctx := context.Background()
 	fmt.Println(buckets.TryAcquire(ctx, "alice", 5))
 	fmt.Println(buckets.Refund(ctx, "alice", 5)) // the export failed
@@ -100,19 +107,12 @@ func ExampleBuckets_Refund() {
 // Wait takes its turn on the server, so that workers on all machines leave in the order
 // they came. One that would come too late is refused at once.
 func ExampleBuckets_Wait() {
-	addr, stop := exampleServer()
-	defer stop()
-	client := redis.NewClient(&redis.Options{Addr: addr})
-	defer client.Close()
-	buckets, err := redisbucket.New(client, tokenbucket.Limit{Capacity: 1, RefillPerSec: 0.01})
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
+	buckets, closeAll := exampleBuckets(tokenbucket.Limit{Capacity: 1, RefillPerSec: 0.01})
+	defer closeAll()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	fmt.Println(buckets.Wait(ctx, "example.com", 1))
-	err = buckets.Wait(ctx, "example.com", 1)
+	err := buckets.Wait(ctx, "example.com", 1)
 	var late *tokenbucket.DeadlineError
 	fmt.Println(errors.As(err, &late) && late.Wait > 99*time.Second)
 	// Output:
