@@ -110,15 +110,15 @@ func (b *Bucket) Take(cost float64) (d Decision) {
 		e.limits.describe(&d, e.appendStates(few[:0], a.word), a.now, price{all: cost})
 		return d
 	}
-	return b.take(price{all: cost})
+	b.take(&d, price{all: cost})
+	return d
 }
 
-func (b *Bucket) take(p price) Decision {
+func (b *Bucket) take(d *Decision, p price) {
 	now := b.lock()
-	d := b.queue.take(now, p)
+	b.queue.take(d, now, p)
 	b.noteDecisionLocked(now, p)
 	b.mu.Unlock()
-	return d
 }
 
 // Wait takes the cost, in tokens, as soon as it is there and everyone who came

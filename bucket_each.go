@@ -26,7 +26,7 @@ func (b *Bucket) TryAcquireEach(costs ...float64) (wait time.Duration, ok bool) 
 // TakeEach is TryAcquireEach with everything a header needs. With different costs the
 // Decision is in the unit of the limit that it describes, and so is Remaining. For another
 // number of costs than limits its Limit is zero and its LimitIndex -1.
-func (b *Bucket) TakeEach(costs ...float64) Decision {
+func (b *Bucket) TakeEach(costs ...float64) (d Decision) {
 	p, err := b.price(&costs)
 	switch {
 	case err != nil:
@@ -34,7 +34,8 @@ func (b *Bucket) TakeEach(costs ...float64) Decision {
 	case p.each == nil:
 		return b.Take(p.all)
 	default:
-		return b.take(p)
+		b.take(&d, p)
+		return d
 	}
 }
 

@@ -3,6 +3,8 @@ package tokenbucket_test
 import (
 	"context"
 	"math"
+	"math/rand/v2"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -40,6 +42,39 @@ func TestOneQueueForOneCostAndForDifferentCosts(t *testing.T) {
 		for _, at := range []time.Duration{3 * sec, 3500 * ms, 5 * sec} {
 			require.Equal(t, at, <-left)
 		}
+	})
+}
+
+// TestWaitEachNeverPassesMoreInAnyWindow keeps out 19 requests in one minute: Wait on a
+// bucket of requests and then on a bucket of tokens lets that many pass.
+func TestWaitEachNeverPassesMoreInAnyWindow(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		bucket := tokenbucket.MustNew(tokenbucket.Within(10, time.Minute, 5), tokenbucket.WithLimit(tokenbucket.PerMinute(10_000)))
+		start := time.Now()
+		var mu sync.Mutex
+		var requests []grant
+		var group sync.WaitGroup
+		for worker := range uint64(40) {
+			group.Go(func() {
+				random := rand.New(rand.NewPCG(worker, 19))
+				for range 10 {
+					tokens := 1 + random.IntN(400) // either limit binds at times
+					if random.IntN(20) == 0 {
+						tokens = 10_000
+					}
+					if err := bucket.WaitEach(t.Context(), 1, float64(tokens)); err != nil {
+						t.Error(err)
+					}
+					mu.Lock()
+					requests = append(requests, grant{time.Since(start), 1})
+					mu.Unlock()
+					time.Sleep(time.Duration(random.Int64N(int64(2 * time.Minute))))
+				}
+			})
+		}
+		group.Wait()
+		require.Len(t, requests, 400)
+		require.LessOrEqual(t, mostInWindow(requests, time.Minute), 10.0)
 	})
 }
 

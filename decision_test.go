@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/aa014e13/tokenbucket/internal/testing/model"
+	"github.com/aa014e13/tokenbucket/internal/testing/race"
 	"github.com/aa014e13/tokenbucket/internal/testing/waittest"
 )
 
@@ -96,7 +97,7 @@ func TestRemainingCountsTheLimitsThatDoNotBind(t *testing.T) {
 
 func TestResetIsWhenTheBucketIsFull(t *testing.T) {
 	random := rand.New(rand.NewPCG(11, 12))
-	for range 20_000 {
+	for range race.Fewer(20_000) {
 		limit, state, now, d := randomTake(random)
 		reset := d.Reset()
 		if reset > Never-now {

@@ -17,8 +17,9 @@ import (
 )
 
 // TestCostsForEachLimitMatchTheModel makes a million random calls of Limits and of a
-// Bucket, fewer with the race detector. Costs, refills and instants have few binary digits, so every answer and every
-// level is the model's, to the nanosecond and to the last bit: nothing is lost or minted.
+// Bucket, fewer with the race detector. Costs, refills and instants have few binary digits,
+// so every answer and every level is the model's, to the nanosecond and to the last bit:
+// nothing is lost or minted.
 func TestCostsForEachLimitMatchTheModel(t *testing.T) {
 	runs, steps := 100, 10_000
 	if testing.Short() || race.Enabled {

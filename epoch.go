@@ -267,14 +267,15 @@ func (b *Bucket) noteDecisionLocked(now time.Duration, p price) {
 	if p.each != nil || !isWhole(p.all) || !q.isOpen() || !b.time.IsSteady() || len(q.limits) == 0 {
 		return
 	}
-	areEqual, anchors := true, b.busy.anchors
-	b.busy.anchors = 0
+	areEqual, anchors, first := true, time.Duration(0), q.states[0].Anchor
 	for i := range q.states {
-		areEqual = areEqual && q.states[i].Anchor == q.states[0].Anchor
-		b.busy.anchors += q.states[i].Anchor
+		areEqual = areEqual && q.states[i].Anchor == first
+		anchors += q.states[i].Anchor
 	}
+	changed := anchors != b.busy.anchors
+	b.busy.anchors = anchors
 	switch {
-	case !areEqual && b.busy.anchors != anchors:
+	case !areEqual && changed:
 		b.busy.decisions = 0 // one of several limits was full
 		return
 	case b.busy.decisions == 0:

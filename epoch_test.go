@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/aa014e13/tokenbucket"
+	"github.com/aa014e13/tokenbucket/internal/testing/race"
 	"github.com/aa014e13/tokenbucket/internal/testing/waittest"
 )
 
@@ -265,7 +266,7 @@ func TestDecisionsWithoutTheLockSpendALot(t *testing.T) {
 // Whoever got the cost from a copy of the bucket first has to get it from the bucket,
 // too, although others spend and look meanwhile. A fault shows in some of the rounds.
 func TestDecisionsWithoutTheLockRefuseNoneWithoutCause(t *testing.T) {
-	for round := range uint64(30) {
+	for round := range uint64(race.Fewer(30)) {
 		limit := Limit{1 << 40, 4e6}
 		bucket := tokenbucket.MustNew(limit, tokenbucket.WithTokens(0))
 		origin, states := bucket.State()

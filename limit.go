@@ -153,6 +153,9 @@ func (l Limit) Take(s State, now time.Duration, cost float64) (State, Decision) 
 		s = l.spend(s, now, cost)
 	}
 	d.Tokens = l.Tokens(s, now)
+	if l == (Limit{}) {
+		d.LimitIndex = -1
+	}
 	return s, d
 }
 

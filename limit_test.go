@@ -267,10 +267,15 @@ func TestZeroLimitAdmitsNothing(t *testing.T) {
 	var limit Limit
 	for _, state := range []State{{}, limit.Full(5), {Balance: 3}} {
 		after, d := limit.Take(state, sec, 1)
-		require.Equal(t, Decision{Wait: Never}, d)
+		require.Equal(t, Decision{Wait: Never, LimitIndex: -1}, d)
 		require.Equal(t, state, after)
 		_, d = limit.Take(state, sec, 0)
-		require.True(t, d.OK)
+		require.Equal(t, Decision{OK: true, LimitIndex: -1}, d)
 		require.Zero(t, limit.Tokens(state, sec))
+
+		one := Limits{limit}
+		require.Equal(t, Decision{Wait: Never, LimitIndex: -1}, one.Take([]State{state}, sec, 1))
+		two := Limits{{1, 1}, limit}
+		require.Equal(t, -1, two.TakeEach([]State{{}, state}, 2*sec, 1, 1).LimitIndex)
 	}
 }

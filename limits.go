@@ -59,31 +59,39 @@ func (ls Limits) tryAcquire(states []State, now time.Duration, p price) (wait ti
 }
 
 // Take is TryAcquire with everything a header needs.
-func (ls Limits) Take(states []State, now time.Duration, cost float64) Decision {
-	return ls.take(states, now, price{all: cost})
-}
-
-func (ls Limits) take(states []State, now time.Duration, p price) (d Decision) {
-	d.Wait, d.OK = ls.tryAcquire(states, now, p)
-	ls.describe(&d, states, now, p)
+func (ls Limits) Take(states []State, now time.Duration, cost float64) (d Decision) {
+	ls.take(&d, states, now, price{all: cost})
 	return d
 }
 
-// describe adds to a decision what is left after it.
+// take sets a decision, which is zero. To return it would copy it once for each caller.
+func (ls Limits) take(d *Decision, states []State, now time.Duration, p price) {
+	d.Wait, d.OK = ls.tryAcquire(states, now, p)
+	ls.describe(d, states, now, p)
+}
+
+// describe adds to a decision the limit that binds, and the levels after the decision.
 func (ls Limits) describe(d *Decision, states []State, now time.Duration, p price) {
-	if len(ls) == 1 {
-		d.Limit, d.Tokens = ls[0], ls[0].Tokens(states[0], now)
+	d.LimitIndex = ls.binding(states, now, p)
+	if d.LimitIndex < 0 {
 		return
 	}
-	d.LimitIndex = ls.binding(states, now, p)
-	if d.LimitIndex >= 0 {
-		d.Limit = ls[d.LimitIndex]
-		d.Tokens = d.Limit.Tokens(states[d.LimitIndex], now)
+	d.Limit = ls[d.LimitIndex]
+	d.Tokens = d.Limit.Tokens(states[d.LimitIndex], now)
+	if d.Limit == (Limit{}) {
+		d.LimitIndex = -1
 	}
-	if len(ls) > 1 && p.each == nil {
-		if least := ls.Tokens(states, now); least < d.Tokens {
-			d.isShort, d.least = true, least
+	if p.each != nil {
+		return
+	}
+	least := d.Tokens
+	for i := range ls {
+		if ls[i].level(states[i], now) < least { // else Tokens is not less either
+			least = min(least, ls[i].Tokens(states[i], now))
 		}
+	}
+	if least < d.Tokens {
+		d.isShort, d.least = true, least
 	}
 }
 

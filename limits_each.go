@@ -16,12 +16,13 @@ func (ls Limits) TryAcquireEach(states []State, now time.Duration, costs ...floa
 // TakeEach is TryAcquireEach with everything a header needs. With different costs,
 // Remaining counts only the limit that Limit describes. For another number of costs than
 // limits the Limit is zero and LimitIndex is -1.
-func (ls Limits) TakeEach(states []State, now time.Duration, costs ...float64) Decision {
+func (ls Limits) TakeEach(states []State, now time.Duration, costs ...float64) (d Decision) {
 	p, err := priceEach(&costs, len(ls))
 	if err != nil {
 		return wrongNumber()
 	}
-	return ls.take(states, now, p)
+	ls.take(&d, states, now, p)
+	return d
 }
 
 // RefundEach gives tokens back at now, one number for each limit, up to its capacity. It

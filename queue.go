@@ -101,26 +101,26 @@ func (q *queue) tryAcquire(now time.Duration, p price) (wait time.Duration, ok b
 }
 
 // take is tryAcquire with everything a header needs.
-func (q *queue) take(now time.Duration, p price) (d Decision) {
+func (q *queue) take(d *Decision, now time.Duration, p price) {
 	at := q.advance(now)
 	if !q.isOpen() {
-		return q.decide(now, p)
+		*d = q.decide(now, p)
+		return
 	}
-	if d = q.limits.take(q.states, at, p); !d.OK {
+	if q.limits.take(d, q.states, at, p); !d.OK {
 		d.Wait = timeline.Later(d.Wait, at-now)
 	}
-	return d
 }
 
 // peek returns what take would return, and takes nothing.
-func (q *queue) peek(now time.Duration, p price) Decision {
+func (q *queue) peek(now time.Duration, p price) (d Decision) {
 	q.advance(now)
 	if !q.isOpen() {
 		return q.decide(now, p)
 	}
 	var few [2]State
 	before := append(few[:0], q.states...)
-	d := q.take(now, p)
+	q.take(&d, now, p)
 	copy(q.states, before)
 	return d
 }

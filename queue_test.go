@@ -237,7 +237,7 @@ func TestLongQueueIsNotPlannedAnewForNewcomers(t *testing.T) {
 			{"it gives up", func() { q.abandon(2, newcomer, errGaveUp) }},
 			{"a sleeper", func() { newcomer = q.addSleeper(t, 3, 5) }},
 			{"it gives up", func() { q.abandon(4, newcomer, errGaveUp) }},
-			{"a refusal", func() { q.take(5, price{all: 1}) }},
+			{"a refusal", func() { q.take(new(Decision), 5, price{all: 1}) }},
 			{"waiting", func() { require.Equal(t, n+1, q.waiting(6)) }},
 			{"tokens", func() { require.InDelta(t, -n-1, q.tokens(7), 1) }},
 			{"the last one wakes", func() { wakeAndSleep(q, 8, last) }},

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/aa014e13/tokenbucket/internal/testing/model"
+	"github.com/aa014e13/tokenbucket/internal/testing/race"
 )
 
 // slack is the tolerance in tokens: what a decision may be off.
@@ -107,6 +108,7 @@ func (r *trial) holdToEachLimit(before []State, cost float64, d Decision, where 
 	}
 	require.Equal(r.t, longest, d.Wait, where)
 	require.Equal(r.t, longest == 0, d.OK, where)
+	require.Equal(r.t, binding, d.LimitIndex, where)
 	require.Equal(r.t, r.limits[binding], d.Limit, where)
 	require.Equal(r.t, r.limits[binding].Tokens(r.states[binding], r.now), d.Tokens, where)
 }
@@ -272,7 +274,7 @@ func TestExtremes(t *testing.T) {
 		for _, refill := range extremeRefills {
 			for _, cost := range extremeCosts {
 				for _, span := range extremeSpans {
-					newTrial(t, Limit{capacity, refill}).run(cost, span, randomMoves(random, 20))
+					newTrial(t, Limit{capacity, refill}).run(cost, span, randomMoves(random, race.Fewer(20)))
 				}
 			}
 		}
@@ -281,7 +283,7 @@ func TestExtremes(t *testing.T) {
 
 func TestRandomSequencesMatchTheModel(t *testing.T) {
 	random := rand.New(rand.NewPCG(3, 4))
-	for i := range 300 {
+	for i := range race.Fewer(300) {
 		limits := make([]Limit, 1+i%3)
 		for i := range limits {
 			limits[i] = Limit{math.Exp(random.Float64()*12 - 2), math.Exp(random.Float64()*16 - 8)}
@@ -293,7 +295,7 @@ func TestRandomSequencesMatchTheModel(t *testing.T) {
 // Reanchored at every grant for centuries, each time with a rounding.
 func TestSlowSequencesMatchTheModel(t *testing.T) {
 	random := rand.New(rand.NewPCG(5, 6))
-	for range 100 {
+	for range race.Fewer(100) {
 		capacity := math.Exp(random.Float64() * 20)
 		limit := Limit{capacity, capacity / (5 + random.Float64()*1e8)}
 		newTrial(t, limit).run(capacity*random.Float64(), 20*time.Hour, randomMoves(random, 100))

@@ -121,6 +121,18 @@ var tables = []table{
 			{unit: "cpu-ms/GB", caption: "Processor time: x-time-rate in ms per gigabyte, the others as a ratio to it", base: "x-time-rate", compare: ratio, format: "%.2f"},
 		},
 	},
+	{
+		number: "9", title: "gRPC interceptors",
+		note:   "Unary calls: the interceptor alone, whose trailers go nowhere, and a call over loopback TCP with its client, in one process. go-grpc-middleware has one limiter of x/time/rate for all, and does not say when to come back; tokenbucket has one for each address, -no-fields without ratelimit and ratelimit-policy. (figures) limits nothing, and sends what tokenbucket does from constants: what that costs is gRPC's own.",
+		test:   "TestGRPCRefusals",
+		bench:  "GRPC",
+		passes: []pass{{".", "200ms", "2"}},
+		views: []view{
+			{unit: "allocs/op", caption: "Allocations: the bare handler's own, and what each adds", base: "(bare)", compare: difference, format: "%.0f"},
+			{unit: "ns/op", caption: "Time of a call: the bare server's in ns, the others as a ratio to it", base: "(bare)", compare: ratio, format: "%.2f", columns: "call"},
+			{unit: "ns/op", caption: "Time of the interceptor alone, in ns", format: "%.0f", columns: "interceptor"},
+		},
+	},
 }
 
 // state is the pass that tells the state of the machine: how much two processors hold each

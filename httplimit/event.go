@@ -32,15 +32,19 @@ type Event struct {
 	// empty if the limiter does not report the limit.
 	Policy string
 
-	Fallback bool  // whether the fallback decided
-	Refused  bool  // with 429, or 503 if no limiter could decide; with WithReportOnly, whether it would have been
-	Err      error // of the limiter that failed; of the fallback too, if that did
+	Fallback bool // whether the fallback decided
+	Refused  bool // with 429, or 503 if no limiter could decide; with WithReportOnly, whether it would have been
+
+	// ReportOnly is whether WithReportOnly admitted the request whatever was decided.
+	ReportOnly bool
+
+	Err error // of the limiter that failed; of the fallback too, if that did
 }
 
-func (v *verdict) event() Event {
+func (m *middleware) eventOf(v *verdict) Event {
 	e := Event{
 		Request: v.request, Key: v.ask.key, Cost: v.cost, Costs: v.ask.costs,
-		Decision: v.decision, LimiterIndex: v.limiter, Fallback: v.fallback, Refused: v.refused, Err: v.err,
+		Decision: v.decision, LimiterIndex: v.limiter, Fallback: v.fallback, Refused: v.refused, ReportOnly: m.reportOnly, Err: v.err,
 	}
 	if v.policy != nil {
 		e.Policy = v.policy.name

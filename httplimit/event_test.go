@@ -64,6 +64,18 @@ func TestEventReportsTheFallback(t *testing.T) {
 	require.Equal(t, []any{-1, false, "", 3.0}, []any{both.lastEvent().LimiterIndex, both.lastEvent().Fallback, both.lastEvent().Policy, both.lastEvent().Cost})
 }
 
+func TestEventReportsThatRefusalsAreOnlyReported(t *testing.T) {
+	for _, reportOnly := range []bool{false, true} {
+		opts := []httplimit.Option{costing(11)}
+		if reportOnly {
+			opts = append(opts, httplimit.WithReportOnly())
+		}
+		g := newGateway(t, tenHalf, opts...)
+		g.get("/")
+		require.Equal(t, []any{true, reportOnly}, []any{g.lastEvent().Refused, g.lastEvent().ReportOnly})
+	}
+}
+
 // However a request is decided, the observer is called once.
 func TestOneEventPerRequest(t *testing.T) {
 	local := httplimit.Shared(tokenbucket.MustNew(tenHalf[0]))

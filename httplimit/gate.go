@@ -59,7 +59,7 @@ type Answer struct {
 }
 
 // Event returns the decision. Its Request is nil.
-func (a *Answer) Event() Event { return a.verdict.event() }
+func (a *Answer) Event() Event { return a.middleware.eventOf(&a.verdict) }
 
 // GoesOn reports whether the request goes on: it is admitted, or WithReportOnly lets it pass.
 func (a *Answer) GoesOn() bool { return !a.verdict.refused || a.middleware.reportOnly }

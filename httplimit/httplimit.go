@@ -161,7 +161,7 @@ func (m *middleware) admit(w http.ResponseWriter, r *http.Request) (admission *A
 	}
 	m.decide(r.Context(), &v)
 	if m.observe != nil {
-		m.observe(v.event())
+		m.observe(m.eventOf(&v))
 	}
 	ok = !v.refused || m.reportOnly
 	m.answer(w, &v, ok)

@@ -37,12 +37,16 @@ func (b *Buckets[K]) Restore(limits []tokenbucket.Limit, origin time.Time, lates
 		buckets: newBuckets[K](t, config{limits: to, maxKeys: int(b.maxKeys), maxWaiters: b.maxWaiters}, at),
 		from:    limits, to: to, at: at,
 		states: make([]tokenbucket.State, len(to)),
+		saved:  make([]savedKeys[K], len(b.shards)),
 		paused: map[K][]tokenbucket.State{},
 	}
 	for key, states := range all {
-		if err := r.add(key, states); err != nil {
+		if err := r.collect(key, states); err != nil {
 			return err
 		}
+	}
+	if err := r.fill(); err != nil {
+		return err
 	}
 	r.finish()
 	b.time, b.seed, b.shards, b.overflow = t, r.buckets.seed, r.buckets.shards, r.buckets.overflow
@@ -74,17 +78,31 @@ func (b *Buckets[K]) checkRestore(limits []tokenbucket.Limit, origin time.Time) 
 	return nil
 }
 
-// restoring are Buckets that are being filled from saved states.
+// restoring are Buckets that are being filled from saved states. The keys are collected by
+// shard first. Then each table is made once, as large as needed, and is filled while it is
+// in the processor's cache.
 type restoring[K comparable] struct {
 	buckets  *Buckets[K]
 	from, to tokenbucket.Limits
 	at       time.Duration             // what the present counts as
 	states   []tokenbucket.State       // those of the key that is added
+	saved    []savedKeys[K]            // for each shard
 	paused   map[K][]tokenbucket.State // of keys that get buckets of their own
 }
 
-// add adds a key. One that is full is added, too, until finish: it may come twice.
-func (r *restoring[K]) add(key K, states []tokenbucket.State) error {
+// savedKeys are the keys of one shard, with their hashes and all their saved states.
+type savedKeys[K comparable] struct {
+	keys   []hashedKey[K]
+	states []tokenbucket.State
+}
+
+type hashedKey[K comparable] struct {
+	hash uint64
+	key  K
+}
+
+// collect checks a saved key and adds it to its shard's.
+func (r *restoring[K]) collect(key K, states []tokenbucket.State) error {
 	if key != key {
 		return nil
 	}
@@ -97,18 +115,41 @@ func (r *restoring[K]) add(key K, states []tokenbucket.State) error {
 		}
 	}
 	hash := maphash.Comparable(r.buckets.seed, key)
-	t := &r.buckets.shardOf(hash).table
-	if r.paused[key] != nil || t.find(hash, key) >= 0 {
-		return fmt.Errorf("%w: key %v comes twice: pass each key once", tokenbucket.ErrInvalidOption, key)
+	saved := &r.saved[r.buckets.shardIndex(hash)]
+	saved.keys = append(saved.keys, hashedKey[K]{hash, key})
+	saved.states = append(saved.states, states...)
+	return nil
+}
+
+// fill puts the collected keys into the tables of their shards.
+func (r *restoring[K]) fill() error {
+	for i := range r.saved {
+		saved := r.saved[i]
+		r.saved[i] = savedKeys[K]{} // gives the memory back early
+		t := &r.buckets.shards[i].table
+		if n := len(saved.keys); n > 0 {
+			t.rebuild(groupsFor(n))
+		}
+		for j, k := range saved.keys {
+			if err := r.add(t, k, saved.states[j*len(r.to):][:len(r.to)]); err != nil {
+				return err
+			}
+		}
 	}
-	if t.len >= mostPerGroup*len(t.groups) {
-		t.rebuild(max(fewestGroups, 2*len(t.groups))) // rather than often, until finish
+	return nil
+}
+
+// add adds a key to its table, or to those that are paused. A key that is full is added,
+// too, until finish: it may come twice.
+func (r *restoring[K]) add(t *table[K], k hashedKey[K], states []tokenbucket.State) error {
+	if r.paused[k.key] != nil || t.find(k.hash, k.key) >= 0 {
+		return fmt.Errorf("%w: key %v comes twice: pass each key once", tokenbucket.ErrInvalidOption, k.key)
 	}
 	r.resume(states)
 	if isPaused(r.states, r.at) {
-		r.paused[key] = slices.Clone(r.states)
+		r.paused[k.key] = slices.Clone(r.states)
 	} else {
-		t.insert(hash, key, r.states, timeline.Later(r.at, r.to.UntilFull(r.states, r.at)))
+		t.insert(k.hash, k.key, r.states, timeline.Later(r.at, r.to.UntilFull(r.states, r.at)))
 	}
 	return nil
 }

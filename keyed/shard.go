@@ -22,7 +22,11 @@ type shard[K comparable] struct {
 }
 
 func (b *Buckets[K]) shardOf(hash uint64) *shard[K] {
-	return &b.shards[hash>>(64-shardBits)&uint64(len(b.shards)-1)]
+	return &b.shards[b.shardIndex(hash)]
+}
+
+func (b *Buckets[K]) shardIndex(hash uint64) int {
+	return int(hash >> (64 - shardBits) & uint64(len(b.shards)-1))
 }
 
 // visit is one call's business with a key. Its shard is locked meanwhile, unless the

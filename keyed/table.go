@@ -262,10 +262,13 @@ func (t *table[K]) shrink() {
 
 // fit gives memory back if the table is larger than its keys need.
 func (t *table[K]) fit() {
-	if size := max(fewestGroups, t.len/(mostPerGroup-1)+1); size < len(t.groups) {
+	if size := groupsFor(t.len); size < len(t.groups) {
 		t.rebuild(size)
 	}
 }
+
+// groupsFor returns how many groups so many keys need, with some room for more.
+func groupsFor(keys int) int { return max(fewestGroups, keys/(mostPerGroup-1)+1) }
 
 // rebuild makes the table anew with so many groups. The order stays that of the
 // hashes, and the cursor where it was among them.

@@ -36,17 +36,16 @@ func main() {
 
 // config is what the command line says.
 type config struct {
-	log      accesslog.Options
-	window   time.Duration
-	refills  numbers
-	least    float64
-	shares   numbers
-	tries    limits
-	keys     int
-	picture  string
-	json     bool
-	progress bool
-	files    []string
+	log     accesslog.Options
+	window  time.Duration
+	refills numbers
+	least   float64
+	shares  numbers
+	tries   limits
+	keys    int
+	picture string
+	json    bool
+	files   []string
 }
 
 func run(args []string, in io.Reader, out, progress io.Writer) error {

@@ -1,0 +1,81 @@
+// Package metrics counts what the limiters decide, for Prometheus and OpenTelemetry, and
+// logs refusals. Copy what you need: the observers, and one of the collectors.
+//
+// The observers of httplimit, grpclimit and redisbucket feed a [Sink]. [Prometheus] and
+// [OTel] are sinks with the same metrics. The key of a request is never a label: there
+// may be millions of keys, and they identify people.
+package metrics
+
+import (
+	"math"
+	"time"
+
+	"github.com/aa014e13/tokenbucket"
+)
+
+// Sink collects metrics. A limiter is the name that the caller gave it, a limit is the
+// name of a policy, "" if it is not known. The methods are called by any number of
+// goroutines.
+//
+// The wait of a refused request is the one that it was given; any other wait is over.
+type Sink interface {
+	// Decided counts a decision and the tokens, finite and 0 or more, that it was about.
+	Decided(limiter, limit string, outcome Outcome, tokens float64)
+	// Waited records a wait, 0 or more, but not Never.
+	Waited(limiter string, outcome Outcome, wait time.Duration)
+	// Paused counts a pause that a server ordered.
+	Paused(limiter, reason string)
+	// Failed counts a failure of a limiter or of its store.
+	Failed(limiter string)
+}
+
+// Outcome is the result of a decision.
+type Outcome string
+
+// The outcomes. Each decision has one of them.
+const (
+	Admitted    Outcome = "admitted"
+	Refused     Outcome = "refused"      // Envoy calls it over_limit
+	WouldRefuse Outcome = "would_refuse" // refused, but admitted since refusals are only reported
+	Fallback    Outcome = "fallback"     // admitted by the fallback; what it refuses is refused
+	Error       Outcome = "error"        // no limiter decided, or a client's request got no answer
+)
+
+// What the metrics measure, in words that both collectors use.
+const (
+	decisionsHelp = "Decisions of rate limiters."
+	tokensHelp    = "Tokens that the decisions were about."
+	waitHelp      = "Time that requests waited for tokens, or that refused requests have to wait."
+	pausesHelp    = "Pauses that servers ordered."
+	errorsHelp    = "Failures of rate limiters and their stores."
+	keysHelp      = "Keys that a rate limiter remembers."
+	waitingHelp   = "Requests that are waiting for tokens."
+)
+
+// waitBuckets are the upper bounds of the histogram of waits, in seconds.
+var waitBuckets = []float64{0.005, 0.025, 0.1, 0.25, 0.5, 1, 2, 4, 8, 15, 30, 60, 300, 3600}
+
+// countable returns a cost as tokens to count: 0 if it is negative, NaN or infinite. A
+// counter must not go down.
+func countable(cost float64) float64 {
+	if cost > 0 && cost <= math.MaxFloat64 {
+		return cost
+	}
+	return 0
+}
+
+// wait records a wait unless it never ends: such a wait would spoil the sum.
+func wait(to Sink, limiter string, outcome Outcome, d time.Duration) {
+	if d != tokenbucket.Never {
+		to.Waited(limiter, outcome, d)
+	}
+}
+
+// Each returns an observer that calls several, in order: a collector and a log, say.
+func Each[E any](observers ...func(E)) func(E) {
+	return func(e E) {
+		for _, observe := range observers {
+			observe(e)
+		}
+	}
+}

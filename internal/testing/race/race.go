@@ -1,0 +1,10 @@
+// Package race shortens tests that the race detector makes slow.
+package race
+
+// Fewer returns n, or a fifth of it if the race detector is on, at least 1.
+func Fewer(n int) int {
+	if Enabled {
+		return max(1, n/5)
+	}
+	return n
+}
