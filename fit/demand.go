@@ -18,13 +18,16 @@ import (
 //
 // Only two sets matter, whatever the refill will be. The window that is the maximum now
 // begins at a vertex of the lower convex hull of the staircase. The windows that have
-// been the maximum form the upper envelope of their lines over the refills. Both stay
-// short: the hull of n random arrivals has about log n vertices.
+// been the maximum form the upper envelope of their lines over the refills. Both are
+// short for arrivals at a constant rate: the hull of n of them has about log n vertices.
+// While the rate rises over hours the hull has hundreds; a demand then adds its arrivals
+// in batches.
 type demand struct {
 	spent   float64       // tokens, since the first vertex
 	latest  time.Duration // the instant of the latest arrival
 	hull    []vertex      // slopes rise, all of them above least
 	windows []window      // spans and tokens rise
+	batch   *batch        // arrivals that hull does not have yet; nil: none
 }
 
 // vertex is a point of the staircase, at the foot of a step.
@@ -42,31 +45,45 @@ type window struct {
 // add adds an arrival that costs more than 0. Refills below least will not be asked for.
 func (d *demand) add(a Arrival, least float64) {
 	d.latest = max(d.latest, a.At)
-	d.extendHull(vertex{d.latest, d.spent}, least)
+	foot := vertex{d.latest, d.spent}
 	d.spent += a.Cost
+	top := vertex{d.latest, d.spent}
+	if d.batch == nil && len(d.hull) >= longHull {
+		d.batch = &batch{}
+	}
+	if d.batch != nil {
+		d.addToBatch(foot, top, least)
+		return
+	}
+	d.hull = extendHull(d.hull, foot)
+	d.trim(least)
+	top.spent = d.spent
 	for _, v := range d.hull {
-		d.addWindow(window{elapsed(v.at, d.latest), d.spent - v.spent}, least)
+		d.addWindow(v.to(top), least)
 	}
 }
 
-func (d *demand) extendHull(v vertex, least float64) {
-	if len(d.hull) == 0 {
-		d.hull = append(d.hull, v)
-		return
+// extendHull returns a lower convex hull with one more vertex, which is not earlier or
+// lower than the others.
+func extendHull(hull []vertex, v vertex) []vertex {
+	n := len(hull)
+	if n > 0 && hull[n-1].at == v.at {
+		return hull // it has the lower point at this instant
 	}
-	n := len(d.hull)
-	if d.hull[n-1].at == v.at {
-		return // the lower point at this instant is there
-	}
-	for n >= 2 && !isBelow(d.hull[n-2].to(d.hull[n-1]), d.hull[n-2].to(v)) {
+	for n >= 2 && !isBelow(hull[n-2].to(hull[n-1]), hull[n-2].to(v)) {
 		n--
 	}
-	d.hull = append(d.hull[:n], v)
+	return append(hull[:n], v)
+}
+
+// trim drops the vertices before the latest one at which a bucket with the least refill
+// is full. Buckets with larger refills are full there, too.
+func (d *demand) trim(least float64) {
 	first := 0
-	for first < n && d.hull[first].to(d.hull[first+1]).gain(least) <= 0 {
+	for first+1 < len(d.hull) && d.hull[first].to(d.hull[first+1]).gain(least) <= 0 {
 		first++
 	}
-	if first > 0 { // a bucket with the least refill is full by now, so each one is
+	if first > 0 {
 		d.rebase(first)
 	}
 }
@@ -135,7 +152,8 @@ func isBelow(a, b window) bool {
 }
 
 // capacity returns the least capacity that refuses nothing, in tokens.
-func (d *demand) capacity(refillPerSec float64) (tokens float64) {
+func (d *demand) capacity(refillPerSec, least float64) (tokens float64) {
+	d.finishBatch(least)
 	for _, w := range d.windows {
 		tokens = max(tokens, w.gain(refillPerSec)/1e9)
 	}

@@ -87,7 +87,7 @@ func (t *Traffic) Capacity(refillPerSec, refused float64) (float64, error) {
 	}
 	capacity := 0.0
 	for i := range t.demands {
-		capacity = max(capacity, t.demands[i].capacity(refillPerSec))
+		capacity = max(capacity, t.demands[i].capacity(refillPerSec, t.least))
 	}
 	if refused > 0 {
 		if !t.keeps {
@@ -107,7 +107,7 @@ func (t *Traffic) CapacityOfKeys(refillPerSec, spared float64) (float64, error) 
 	}
 	needs := make([]float64, len(t.demands))
 	for i := range t.demands {
-		needs[i] = t.demands[i].capacity(refillPerSec)
+		needs[i] = t.demands[i].capacity(refillPerSec, t.least)
 	}
 	slices.Sort(needs)
 	return checkCapacity(needs[len(needs)-1-allowed(spared, len(needs))])
@@ -124,7 +124,7 @@ type Need struct {
 func (t *Traffic) Neediest(refillPerSec float64, n int) []Need {
 	needs := make([]Need, len(t.keys))
 	for i, key := range t.keys {
-		needs[i] = Need{key, t.demands[i].capacity(refillPerSec)}
+		needs[i] = Need{key, t.demands[i].capacity(refillPerSec, t.least)}
 	}
 	slices.SortFunc(needs, func(a, b Need) int {
 		return cmp.Or(cmp.Compare(b.Capacity, a.Capacity), cmp.Compare(a.Key, b.Key))
@@ -139,7 +139,7 @@ func (t *Traffic) NeedOf(key string, refillPerSec float64) float64 {
 	if !ok {
 		return 0
 	}
-	return t.demands[id].capacity(refillPerSec)
+	return t.demands[id].capacity(refillPerSec, t.least)
 }
 
 func (t *Traffic) check(refillPerSec, share float64) error {
