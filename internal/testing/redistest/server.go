@@ -8,7 +8,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"syscall"
 	"testing"
 	"time"
 
@@ -95,13 +94,6 @@ func (s *Server) Restart() {
 	s.Kill()
 	s.start()
 }
-
-// Freeze stops the process: it keeps its connections and accepts further ones, but
-// answers nothing until Thaw.
-func (s *Server) Freeze() { require.NoError(s.t, s.process.Process.Signal(syscall.SIGSTOP)) }
-
-// Thaw lets a frozen process go on.
-func (s *Server) Thaw() { require.NoError(s.t, s.process.Process.Signal(syscall.SIGCONT)) }
 
 // Cluster starts n masters that are to share the slots, each of which serves its own
 // whatever the others do. Whoever has a client lets them meet.
