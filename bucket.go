@@ -1,17 +1,18 @@
-// Package tokenbucket limits rates with token buckets whose answers are exact: a
-// refusal says, to the nanosecond, when that very request would be admitted,
-// waiters leave first come first served at the instants their turns are paid
-// for, and no sequence of requests gets more than capacity + refill * time.
+// Package tokenbucket limits rates with token buckets. Its answers are exact:
 //
-// A [Bucket] holds tokens up to a capacity, starts full, and refills
-// continuously; a request costs some of them. Most callers want
-// [Bucket.TryAcquire] to refuse what is too fast, or [Bucket.Wait] to slow it
-// down. [Limit.Take] is the arithmetic alone, for who keeps the [State] elsewhere.
+//   - A refusal returns, to the nanosecond, the wait after which the same request would be admitted.
+//   - Waiters are served first come first served, each at the instant at which its cost is there.
+//   - No sequence of requests gets more than capacity + refill * time.
 //
-// Package keyed holds one bucket for each of millions of keys, package httplimit
-// puts either in front of a net/http handler or behind an http.Client, and module
-// redisbucket shares buckets between machines. golang.org/x/time/rate is enough
-// where nobody is told when to come back and all requests cost the same.
+// A [Bucket] holds tokens up to a capacity, starts full, and refills continuously. Each
+// request costs a number of tokens. Most callers want [Bucket.TryAcquire], to refuse
+// requests that come too fast, or [Bucket.Wait], to slow them down. [Limit.Take] is the
+// arithmetic alone, for callers that store the [State] themselves.
+//
+// Package keyed holds one bucket for each of millions of keys. Package httplimit puts
+// buckets in front of a net/http handler or behind an http.Client. Module redisbucket
+// shares buckets between machines. golang.org/x/time/rate is enough if all requests cost
+// the same and refused callers need not know how long to wait.
 package tokenbucket
 
 import (
@@ -26,34 +27,34 @@ import (
 	"github.com/aa014e13/tokenbucket/internal/timeline"
 )
 
-// Never is the wait for what no wait brings about, such as a cost above the
-// capacity, or what takes longer than a time.Duration can say (292 years).
+// Never is returned where no wait would be long enough, such as for a cost above the
+// capacity, and where the wait is longer than a time.Duration can express (292 years).
 const Never time.Duration = math.MaxInt64
 
-// Bucket is a token bucket, or several that a request has to meet at once. Most
-// callers want TryAcquire or Wait.
+// Bucket is a token bucket with one limit, or with several limits that each request
+// has to meet at once. Most callers want TryAcquire or Wait.
 //
-// The queue is strictly first come first served: as long as anybody waits, no
-// other request is admitted unless it costs 0. No goroutine runs in the
-// background, and nobody holds tokens before being granted them.
+// The queue is strictly first come first served: while a caller waits, no other request
+// is admitted unless it costs 0. A waiter holds no tokens until its turn comes. No
+// goroutine runs in the background.
 //
-// A Bucket may be used by any number of goroutines; by the system clock and under load,
-// TryAcquire, Take and Wait decide about whole costs without a lock. It must not be
+// A Bucket may be used by any number of goroutines. With the system clock and under load,
+// TryAcquire, Take and Wait decide about whole costs without a lock. A Bucket must not be
 // copied. The zero Bucket admits nothing but a cost of 0; use New.
 type Bucket struct {
 	time  timeline.Timeline
 	epoch atomic.Pointer[epoch] // nil: the lock decides
-	_     [16]byte              // so that what each decision writes is one cache line, and what is above another
+	_     [16]byte              // the fields above and below have a cache line each: decisions write only the one below
 
 	mu    sync.Mutex
-	busy  busy // starts an epoch
+	busy  busy // counts decisions until an epoch starts
 	queue queue
 	holds map[*hold]struct{} // callers of WaitPause
-	_     [24]byte           // so that Buckets begin with a cache line
+	_     [24]byte           // makes the size a multiple of a cache line
 }
 
-// New returns a full bucket. It returns ErrInvalidLimit or ErrInvalidOption for
-// numbers out of range.
+// New returns a bucket, which is full unless an option says otherwise. It returns
+// ErrInvalidLimit or ErrInvalidOption for numbers out of range.
 func New(limit Limit, opts ...Option) (*Bucket, error) {
 	c := config{limits: Limits{limit}, maxWaiters: math.MaxInt}
 	for _, opt := range opts {
@@ -82,9 +83,9 @@ func MustNew(limit Limit, opts ...Option) *Bucket {
 	return b
 }
 
-// TryAcquire takes the cost, in tokens, if it is there and nobody waits for it.
-// Otherwise it takes nothing and returns how long to wait until the same request
-// would be admitted if nobody else came: everyone queued is counted. The wait is
+// TryAcquire takes the cost, in tokens, if the tokens are there and no caller waits.
+// Otherwise it takes nothing and returns the wait after which the same request would be
+// admitted if no further request came. The wait counts all callers in the queue. It is
 // Never for a cost that is negative, NaN or above the capacity.
 func (b *Bucket) TryAcquire(cost float64) (wait time.Duration, ok bool) {
 	if a, decided := b.epoch.Load().take(&b.time, cost); decided {
@@ -101,7 +102,7 @@ func (b *Bucket) tryAcquire(p price) (wait time.Duration, ok bool) {
 	return wait, ok
 }
 
-// Take is TryAcquire with everything a header needs.
+// Take is TryAcquire that returns a Decision: all that response headers need.
 func (b *Bucket) Take(cost float64) (d Decision) {
 	e := b.epoch.Load()
 	if a, decided := e.take(&b.time, cost); decided {
@@ -121,20 +122,22 @@ func (b *Bucket) take(d *Decision, p price) {
 	b.mu.Unlock()
 }
 
-// Wait takes the cost, in tokens, as soon as it is there and everyone who came
-// before has left. It returns nil if and only if the cost was taken:
+// Wait takes the cost, in tokens, as soon as the tokens are there and all callers that
+// came before have left. It returns nil if and only if the cost was taken. Otherwise it
+// took nothing and returns one of these errors:
 //
-//   - the context's error if it is done, then or while waiting; those behind move up at once
-//   - ErrInvalidCost for a cost that is negative or NaN
-//   - ErrCostExceedsCapacity for one that can never be met, or no longer since the limits changed
+//   - the context's error if the context is done, before or while waiting; the waiters behind move up at once
+//   - ErrInvalidCost if the cost is negative or NaN
+//   - ErrCostExceedsCapacity if the cost is above the capacity, from the start or after SetLimits
 //   - a *DeadlineError, at once, if the wait would outlast the context's deadline,
-//     told by the bucket's clock and by the real one
-//   - ErrTooManyWaiters, at once, if WithMaxWaiters says so
+//     both by the bucket's clock and by the real one
+//   - ErrTooManyWaiters, at once, if as many waiters are queued as WithMaxWaiters allows
 //
-// A long queue does not make Wait slower, but the first call after a Charge, a Refund, a
-// Pause, a Fill, a SetLimits, or after a waiter ahead gave up, works out the turns of the
-// whole queue anew: its time grows with the number of waiters, and other callers of the
-// bucket wait for it. Use WithMaxWaiters where callers are not trusted.
+// A long queue does not make Wait slower, with one exception: the first call after a
+// Charge, a Refund, a Pause, a Fill or a SetLimits, or after a waiter ahead gave up,
+// computes the turns of the whole queue again. Its time grows with the number of waiters,
+// and other callers of the bucket are blocked meanwhile. Use WithMaxWaiters if callers are
+// not trusted.
 func (b *Bucket) Wait(ctx context.Context, cost float64) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -162,14 +165,14 @@ func (b *Bucket) wait(ctx context.Context, p price) error {
 	}
 }
 
-// Reserve takes a place in the queue, and the cost, in tokens, once it is due; if
-// it is there already and nobody waits, at once. It returns ErrInvalidCost,
-// ErrCostExceedsCapacity and ErrTooManyWaiters as Wait does.
+// Reserve takes a place in the queue. The cost, in tokens, is taken when the reservation
+// is due: at once if the tokens are there and no caller waits. Reserve returns
+// ErrInvalidCost, ErrCostExceedsCapacity and ErrTooManyWaiters as Wait does.
 //
 // As with Wait, the first call after the turns of the queue changed takes a time that grows
-// with the number of waiters and reservations: use WithMaxWaiters where callers are not trusted.
+// with the number of waiters and reservations. Use WithMaxWaiters if callers are not trusted.
 //
-// It is for callers that do their own sleeping; Wait is simpler.
+// Reserve is for callers that sleep by themselves; Wait is simpler.
 func (b *Bucket) Reserve(cost float64) (*Reservation, error) {
 	return b.reserve(price{all: cost})
 }
@@ -182,8 +185,8 @@ func (b *Bucket) reserve(p price) (*Reservation, error) {
 	return &Reservation{b, w}, nil
 }
 
-// Refund gives tokens back, up to the capacity, and then serves the queue from
-// what is there. It returns ErrInvalidCost unless the cost is finite and at least 0.
+// Refund gives tokens back, up to the capacity, and then serves the queue. It returns
+// ErrInvalidCost unless the cost, in tokens, is finite and at least 0.
 func (b *Bucket) Refund(cost float64) error {
 	return b.refund(price{all: cost})
 }
@@ -194,9 +197,9 @@ func (b *Bucket) refund(p price) error {
 	return b.queue.refund(now, p)
 }
 
-// Charge takes the cost, in tokens, whether it is there or not: the level may fall
-// below zero, and everyone queued waits for longer. It is for costs that are known
-// only afterwards. It returns ErrInvalidCost unless the cost is finite and at least 0.
+// Charge takes the cost, in tokens, even if the tokens are not there. The level may fall
+// below zero, and all waiters wait longer. Charge is for costs that are known only after
+// the work is done. It returns ErrInvalidCost unless the cost is finite and at least 0.
 func (b *Bucket) Charge(cost float64) error {
 	return b.charge(price{all: cost})
 }
@@ -207,11 +210,12 @@ func (b *Bucket) charge(p price) error {
 	return b.queue.charge(now, p)
 }
 
-// Pause empties the bucket and closes it for d: until then nothing but a cost of 0
-// is admitted and nothing is refilled, and refunds are kept for afterwards. Debt
-// stays. A pause that would end before a present one does not shorten it; Never
-// lasts for good; 0 or less does nothing. It is what a client does when a server
-// tells it to retry after d.
+// Pause empties the bucket and closes it for d. Until d has passed, nothing but a cost of 0
+// is admitted and nothing is refilled. Debt stays, and refunds count when the pause ends.
+// Pause does not shorten a pause that ends later. A pause of Never does not end by itself;
+// a d of 0 or less does nothing.
+//
+// A client calls Pause when a server asks it to retry after d.
 func (b *Bucket) Pause(d time.Duration) {
 	if d <= 0 {
 		return
@@ -221,8 +225,8 @@ func (b *Bucket) Pause(d time.Duration) {
 	b.queue.pause(now, d)
 }
 
-// Fill makes the bucket full, as if new: debts are forgiven and a pause ends. Then
-// the queue is served from what is there.
+// Fill makes the bucket full, as a new one is: it removes debt and ends a pause. Then it
+// serves the queue.
 func (b *Bucket) Fill() {
 	now := b.lock()
 	defer b.mu.Unlock()
@@ -230,11 +234,11 @@ func (b *Bucket) Fill() {
 	b.nudgeHoldsLocked()
 }
 
-// SetLimits changes the limits, one for each that the bucket has, in the order of
-// Limits. The tokens there are stay, up to the new capacity, and so does debt. A
-// waiter whose cost is above the new capacity gets ErrCostExceedsCapacity. It
-// returns ErrInvalidLimit, and changes nothing, if a limit is invalid or their
-// number is not the same.
+// SetLimits replaces the limits. It takes one for each limit of the bucket, in the order of
+// Limits. The tokens in the bucket stay, up to the new capacity, and so does debt. Waiters
+// whose cost is above the new capacity get ErrCostExceedsCapacity. SetLimits returns
+// ErrInvalidLimit, and changes nothing, if a limit is invalid or the number of limits
+// differs.
 func (b *Bucket) SetLimits(limits ...Limit) error {
 	if err := Limits(limits).Validate(); err != nil {
 		return err
@@ -248,15 +252,17 @@ func (b *Bucket) SetLimits(limits ...Limit) error {
 	return nil
 }
 
-// Limits returns the limits, New's first, then those of WithLimit in order.
+// Limits returns a copy of the limits: the one given to New, then those of WithLimit in
+// order.
 func (b *Bucket) Limits() []Limit {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return slices.Clone(b.queue.limits)
 }
 
-// State returns what the bucket remembers, a state for each limit, and the origin
-// from which their instants are counted, for WithState. The queue is not part of it.
+// State returns the states, one for each limit, and the origin from which their instants
+// are counted. WithState makes a bucket that continues from them. The queue is not part of
+// the state.
 func (b *Bucket) State() (origin time.Time, states []State) {
 	now := b.lock()
 	defer b.mu.Unlock()
@@ -264,34 +270,36 @@ func (b *Bucket) State() (origin time.Time, states []State) {
 	return b.time.Origin, slices.Clone(b.queue.states)
 }
 
-// Latest returns the latest reading of the clock, since the origin that State
-// returns, for WithLatest. It is later than the present one if the clock stepped back.
+// Latest returns the latest reading of the clock, for WithLatest. It counts from the
+// origin that State returns. It is later than the present reading if the clock stepped
+// back.
 func (b *Bucket) Latest() time.Duration {
 	now := b.lock()
 	defer b.mu.Unlock()
 	return b.queue.advance(now)
 }
 
-// Tokens returns what is left for a newcomer, in tokens: below zero in debt or
-// behind a queue. With several limits it is the least of the levels. It may have
-// changed by the time it returns; to take tokens, call TryAcquire.
+// Tokens returns the number of tokens that are left for the next request, below zero in
+// debt or behind a queue. With several limits it is the least of the levels. Other callers
+// may change it before Tokens returns; to take tokens, call TryAcquire.
 func (b *Bucket) Tokens() float64 {
 	now := b.lock()
 	defer b.mu.Unlock()
 	return b.queue.tokens(now)
 }
 
-// Waiting returns how many waiters are queued or in WaitPause, their timers set, and
-// how many reservations are not yet due. A test with a mock clock polls it before it
-// advances the clock.
+// Waiting returns the number of callers that sleep in Wait or WaitPause, with their timers
+// set, plus the number of reservations that are not yet due. A test with a mock clock polls
+// Waiting before it advances the clock.
 func (b *Bucket) Waiting() int {
 	now := b.lock()
 	defer b.mu.Unlock()
 	return b.queue.waiting(now) + b.sleepingHoldsLocked()
 }
 
-// lock locks the bucket, ends the epoch, and returns a reading of the clock that is
-// not earlier than those by which the epoch decided.
+// lock locks the bucket, ends the epoch, and returns a reading of the clock. The reading is
+// not earlier than the readings of the epoch's decisions, because the clock is read again
+// after the epoch has ended.
 func (b *Bucket) lock() (now time.Duration) {
 	now = b.time.Now()
 	b.mu.Lock()
@@ -303,8 +311,8 @@ func (b *Bucket) lock() (now time.Duration) {
 	return now
 }
 
-// admitOrQueue takes the price and returns no waiter, or queues one: a sleeper, or a
-// reservation.
+// admitOrQueue takes the price and returns nil, or queues a waiter and returns it. The
+// waiter is a reservation unless it sleeps in Wait.
 func (b *Bucket) admitOrQueue(ctx context.Context, p price, sleeps bool) (*waiter, error) {
 	now := b.lock()
 	defer b.mu.Unlock()
@@ -326,8 +334,8 @@ func (b *Bucket) admitOrQueue(ctx context.Context, p price, sleeps bool) (*waite
 	return b.queue.push(now, p, nudges)
 }
 
-// setTimer sets the timer of a waiter that is about to sleep. It calls the clock
-// without the lock: some mocks run what is due before they answer.
+// setTimer sets the timer of a waiter that is about to sleep. It calls the clock without
+// the lock, because some mocks run callbacks before After returns.
 func (b *Bucket) setTimer(w *waiter) <-chan time.Time {
 	var timer <-chan time.Time
 	if w.alarm != Never {
@@ -339,11 +347,12 @@ func (b *Bucket) setTimer(w *waiter) <-chan time.Time {
 	return timer
 }
 
-// startTimer returns what rings at an instant. A mock may move between being read
-// and being asked for a timer, which then rings too late: it is asked again. Nor
-// does every mock's After(0) ring.
+// startTimer returns a channel that receives at an instant. If a mock clock moves between
+// its reading and the call of After, the timer would ring too late, so startTimer asks for
+// another one. An instant in the past gets a closed channel, because After(0) of some mocks
+// never rings.
 func (b *Bucket) startTimer(at time.Duration) (timer <-chan time.Time) {
-	for range 3 { // another clock than a mock moves all the time
+	for range 3 { // only a mock stands still, so the tries are bounded
 		now := b.time.Now()
 		if at <= now {
 			due := make(chan time.Time)
@@ -358,9 +367,9 @@ func (b *Bucket) startTimer(at time.Duration) (timer <-chan time.Time) {
 	return timer
 }
 
-// wakeUp lets a waiter that woke see whether it is its turn. It leaves with nil
-// if it was granted its cost, whoever served it; otherwise with an error, or it
-// has to set another timer.
+// wakeUp reports whether a waiter that woke has left the queue: with a nil error if its cost
+// was granted, by this call or by another one. If it has not left, it has to set another
+// timer.
 func (b *Bucket) wakeUp(ctx context.Context, w *waiter) (left bool, err error) {
 	now := b.lock()
 	defer b.mu.Unlock()

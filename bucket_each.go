@@ -5,12 +5,14 @@ import (
 	"time"
 )
 
-// TryAcquireEach is TryAcquire with one cost for each limit, in the order of Limits: one
-// request and 400 tokens, say. Either all of them are taken, or nothing is, and the wait
-// is the longest that a limit asks for. It is Never for another number of costs than limits.
+// TryAcquireEach is TryAcquire with one cost for each limit, in the order of Limits, such as
+// one request and 400 tokens. It takes all of the costs or none of them. The wait of a
+// refusal is the longest that a limit requires. It is Never if the number of costs differs
+// from the number of limits.
 //
-// A limit with a cost of 0 is not asked, even in debt; but a queue and a pause hold the
-// request unless all costs are 0. Equal costs are the same as one cost for all limits.
+// A limit with a cost of 0 does not count, even if it is in debt. A queue and a pause still
+// hold the request back, unless all costs are 0. Equal costs are the same as one cost for
+// all limits.
 func (b *Bucket) TryAcquireEach(costs ...float64) (wait time.Duration, ok bool) {
 	p, err := b.price(&costs)
 	switch {
@@ -23,9 +25,10 @@ func (b *Bucket) TryAcquireEach(costs ...float64) (wait time.Duration, ok bool) 
 	}
 }
 
-// TakeEach is TryAcquireEach with everything a header needs. With different costs the
-// Decision is in the unit of the limit that it describes, and so is Remaining. For another
-// number of costs than limits its Limit is zero and its LimitIndex -1.
+// TakeEach is TryAcquireEach that returns a Decision. If the costs differ, Tokens and
+// Remaining are those of the limit that the Decision describes, in its unit. If the number
+// of costs differs from the number of limits, Wait is Never, Limit is zero and LimitIndex
+// is -1.
 func (b *Bucket) TakeEach(costs ...float64) (d Decision) {
 	p, err := b.price(&costs)
 	switch {
@@ -39,13 +42,13 @@ func (b *Bucket) TakeEach(costs ...float64) (d Decision) {
 	}
 }
 
-// Peek returns what Take would return now, and takes nothing. The queue and a pause
-// count. It may have changed by the time it returns.
+// Peek returns the Decision that Take would return now, and takes nothing. The queue and a
+// pause count. Other callers may take tokens before Peek returns.
 func (b *Bucket) Peek(cost float64) Decision {
 	return b.peek(price{all: cost})
 }
 
-// PeekEach returns what TakeEach would return now, and takes nothing.
+// PeekEach returns the Decision that TakeEach would return now, and takes nothing.
 func (b *Bucket) PeekEach(costs ...float64) Decision {
 	p, err := b.price(&costs)
 	if err != nil {
@@ -60,9 +63,9 @@ func (b *Bucket) peek(p price) Decision {
 	return b.queue.peek(now, p)
 }
 
-// WaitEach is Wait with one cost for each limit, in the order of Limits. Waiters queue in
-// the order they come, whichever method they call. It returns ErrInvalidCost for another
-// number of costs than limits.
+// WaitEach is Wait with one cost for each limit, in the order of Limits. The callers of Wait
+// and of WaitEach share one queue. WaitEach returns ErrInvalidCost if the number of costs
+// differs from the number of limits.
 func (b *Bucket) WaitEach(ctx context.Context, costs ...float64) error {
 	p, err := b.price(&costs)
 	switch {
@@ -78,7 +81,7 @@ func (b *Bucket) WaitEach(ctx context.Context, costs ...float64) error {
 }
 
 // ReserveEach is Reserve with one cost for each limit, in the order of Limits. It returns
-// ErrInvalidCost for another number of costs than limits.
+// ErrInvalidCost if the number of costs differs from the number of limits.
 func (b *Bucket) ReserveEach(costs ...float64) (*Reservation, error) {
 	p, err := b.price(&costs)
 	if err != nil {
@@ -87,9 +90,9 @@ func (b *Bucket) ReserveEach(costs ...float64) (*Reservation, error) {
 	return b.reserve(p)
 }
 
-// RefundEach gives tokens back, one number for each limit, up to its capacity, and then
-// serves the queue from what is there. It returns ErrInvalidCost, and changes nothing,
-// for another number of costs than limits, and unless each is finite and at least 0.
+// RefundEach gives tokens back, one cost for each limit, up to its capacity, and then serves
+// the queue. It returns ErrInvalidCost, and changes nothing, if the number of costs differs
+// from the number of limits, or if a cost is not finite or below 0.
 func (b *Bucket) RefundEach(costs ...float64) error {
 	p, err := b.price(&costs)
 	if err != nil {
@@ -98,10 +101,10 @@ func (b *Bucket) RefundEach(costs ...float64) error {
 	return b.refund(p)
 }
 
-// ChargeEach takes one cost from each limit, whether it is there or not, as Charge does:
-// what a request really used beyond its estimate, say. It returns ErrInvalidCost, and
-// changes nothing, for another number of costs than limits, and unless each is finite
-// and at least 0.
+// ChargeEach takes one cost from each limit, even if the tokens are not there, as Charge
+// does. For example, it takes what a request used beyond its estimate. It returns
+// ErrInvalidCost, and changes nothing, if the number of costs differs from the number of
+// limits, or if a cost is not finite or below 0.
 func (b *Bucket) ChargeEach(costs ...float64) error {
 	p, err := b.price(&costs)
 	if err != nil {

@@ -2,7 +2,7 @@ package tokenbucket
 
 import "time"
 
-// Clock tells the time and wakes sleepers. The mock clocks of
+// Clock returns the time and makes timers. The mock clocks of
 // github.com/benbjohnson/clock, github.com/jonboulle/clockwork and
 // k8s.io/utils/clock/testing satisfy it as they are. Do not use a mock clock inside a
 // testing/synctest bubble, where no mock is needed.

@@ -16,7 +16,7 @@ func checkAmount(cost float64) error {
 }
 
 // checkCost returns ErrInvalidCost for a negative cost or NaN, and
-// ErrCostExceedsCapacity for one that a bucket of that capacity can never meet.
+// ErrCostExceedsCapacity for a cost above the capacity.
 func checkCost(cost, capacity float64) error {
 	switch {
 	case cost >= 0 && cost <= capacity:
@@ -33,7 +33,7 @@ func checkCost(cost, capacity float64) error {
 // name that is not on the list costs 1; a price of 0 makes a request free. The
 // nil list is empty and ready to use.
 //
-// Costs may be read by any number of goroutines while nobody writes to it.
+// Any number of goroutines may read Costs at the same time, as long as none writes.
 type Costs map[string]float64
 
 // Of returns the price of name in tokens, 1 if it is not on the list.
@@ -44,11 +44,10 @@ func (c Costs) Of(name string) float64 {
 	return 1
 }
 
-// Validate checks the list at start-up against the capacity of the bucket that
-// will be charged, in tokens, so that a typo is an error then and not a refusal
-// at midnight. It returns nil, or one error that names every bad entry in the
-// order of the names: ErrInvalidCost for a price that is negative or NaN,
-// ErrCostExceedsCapacity for one that the bucket could never meet.
+// Validate checks the list against the capacity of a bucket, in tokens. Call it at
+// start-up, to find a wrong price before a request does. It returns nil, or one error that
+// names every bad entry in the order of the names: ErrInvalidCost for a price that is
+// negative or NaN, ErrCostExceedsCapacity for a price above the capacity.
 //
 // With several limits, pass the smallest capacity.
 func (c Costs) Validate(capacity float64) error {

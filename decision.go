@@ -5,13 +5,13 @@ import (
 	"time"
 )
 
-// Decision is the answer to one request, with everything that a response header
-// needs. With several limits its figures are those of the limit that binds: on a
-// refusal the one with the longest wait, on admission the one that would make
-// the same cost wait longest next, the first of them on a tie.
+// Decision is the answer to one request, with all that response headers need. With several
+// limits, Limit and Tokens are those of the limit that binds: after a refusal the limit
+// with the longest wait, after an admission the limit for which the same request would wait
+// longest next. On a tie it is the first of them.
 type Decision struct {
 	OK     bool          // whether the request was admitted
-	Wait   time.Duration // until the same request would be; 0 when OK; Never when it can't ever be
+	Wait   time.Duration // until the same request would be admitted: 0 if OK, Never if no wait is long enough
 	Tokens float64       // left for the next request, after this decision; below 0 in debt or behind a queue
 	Limit  Limit
 
@@ -19,15 +19,16 @@ type Decision struct {
 	// of Limits. It is -1 if Limit is zero.
 	LimitIndex int
 
-	held  bool          // nothing is admitted before those that wait, or before a pause ends
-	reset time.Duration // what Reset returns then
+	held  bool          // a queue or a pause holds the next request back
+	reset time.Duration // the result of Reset if held
 
-	isShort bool    // a limit that does not bind has less left:
-	least   float64 // so much
+	isShort bool    // another limit has fewer tokens left than the one that binds
+	least   float64 // how many, if isShort
 }
 
 // Remaining returns the largest whole cost that would be admitted now, in tokens,
-// 0 or more. It counts all limits, not only the one that binds.
+// 0 or more. It counts all limits, not only the one that binds; after different costs
+// for each limit, it counts only the one that binds.
 func (d Decision) Remaining() int64 {
 	tokens := d.Tokens
 	if d.isShort {
@@ -43,11 +44,11 @@ func (d Decision) Remaining() int64 {
 	}
 }
 
-// Reset returns the time until the bucket is full if nothing more is taken: 0 if
-// it is full now, Never beyond 292 years. While anybody is queued, that is after the last of
-// them is served. With several limits it is the time until the one that Limit describes is full.
+// Reset returns the time until the bucket is full if nothing more is taken: 0 if it is full
+// now, Never beyond 292 years. With a queue, the bucket fills after the last waiter is
+// served. With several limits, Reset is the time until the limit in Limit is full.
 //
-// It is worked out from Tokens, which are rounded: a bucket that has long been below its
+// Reset is computed from Tokens, which are rounded: a bucket that has long been below its
 // capacity may be full a nanosecond earlier.
 func (d Decision) Reset() time.Duration {
 	if d.held {
@@ -56,5 +57,5 @@ func (d Decision) Reset() time.Duration {
 	return d.Limit.wait(State{Balance: d.Tokens}, 0, d.Limit.Capacity)
 }
 
-// RetryAfter returns the wait in whole seconds, as the function of that name does.
+// RetryAfter returns RetryAfter(d.Wait): the wait in whole seconds, rounded up.
 func (d Decision) RetryAfter() (seconds int64, ok bool) { return RetryAfter(d.Wait) }

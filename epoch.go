@@ -9,23 +9,23 @@ import (
 	"github.com/aa014e13/tokenbucket/internal/timeline"
 )
 
-// epoch is a period in which nobody waits, no pause lasts and the limits stay the
-// same. In an epoch, decisions about whole costs take no lock. All that changes is one
-// word, and an admission is one compare-and-swap of it:
+// epoch is a period in which no caller waits, no pause lasts and the limits stay the
+// same. In an epoch, decisions about whole costs take no lock. The only thing that changes is
+// one word, and an admission is one compare-and-swap of it:
 //
 //	word = anchor << anchorShift | spent
 //
-// An anchor of 0 stands for the states in which the epoch began. Any other anchor
-// says that all limits were full at base + anchor, in nanoseconds. Spent is the number
-// of whole tokens taken since then. So the states are a function of the word, and the
-// word changes as the states do in Limits.spend:
+// An anchor of 0 stands for the states at the start of the epoch. Any other anchor means
+// that all limits were full at base + anchor, in nanoseconds. Spent is the number of whole
+// tokens that were taken since then. So the states are a function of the word, and the word
+// changes as Limits.spend changes the states:
 //
 //	no limit is full:     word + cost
 //	all limits are full:  (now - base) << anchorShift | cost
 //
-// Whatever the word cannot express is decided with the lock, which ends the epoch: one
-// of several limits is full, a number needs more bits, a subtraction may round, or a
-// ledger is far away from its anchor.
+// If the word cannot express the result, the lock decides, which ends the epoch. That is so
+// if some of several limits are full but not all, if a number needs more bits, if a
+// subtraction may round, or if a ledger is far away from its anchor.
 //
 // The word never decreases, so it never returns to a value that it had before. A cost
 // adds to the spent tokens, which are bounded and do not carry into the anchor. A limit
@@ -33,8 +33,8 @@ import (
 // new anchor is a later one: if two goroutines read the same instant from the clock,
 // only the first of them finds the bucket full. The end of the epoch is the largest word.
 //
-// Two things follow. A compare-and-swap that succeeds has replaced the latest word. And
-// if a goroutine loads the same word twice, nothing was spent in between.
+// This has two consequences. A compare-and-swap that succeeds has replaced the latest word.
+// And if a goroutine loads the same word twice, nothing was spent in between.
 type epoch struct {
 	limits      Limits
 	ledgers     []ledger
@@ -43,9 +43,9 @@ type epoch struct {
 	spentMask   uint64
 	lastAnchor  uint64    // the largest
 	room        [2]uint64 // the most tokens to spend: from the first states, from full limits
-	single      [1]ledger // where the ledgers are, if it is one
+	single      [1]ledger // the array behind ledgers if there is one
 
-	// These have cache lines of their own, since they are written while others read.
+	// Each of these has its own cache line, because goroutines write it while others read.
 	refused atomic.Uint64 // the word of a recent refusal
 	_       [56]byte
 	word    atomic.Uint64 // or epochOver
@@ -54,7 +54,7 @@ type epoch struct {
 
 type ledger struct {
 	Limit
-	first State // when the epoch began
+	first State // the state at the start of the epoch
 }
 
 // epochOver is the word of an epoch that has ended.
@@ -62,7 +62,7 @@ const epochOver = math.MaxUint64
 
 // answer is a decision of an epoch. It follows from one reading of the clock and one word.
 type answer struct {
-	word uint64 // after it
+	word uint64 // after the decision
 	now  time.Duration
 	ok   bool
 	wait time.Duration // 0 when ok
@@ -81,31 +81,31 @@ const (
 // admitted meanwhile.
 const maxTries = 128
 
-// take decides about a whole cost, if the epoch lasts; a nil one does not. Other
+// take decides about a whole cost. It decides nothing if the epoch is nil or has ended. Other
 // goroutines decide at the same time, some of them by later readings of the clock. Each
 // decision is right for one instant between call and return:
 //
 // An admission takes place at its compare-and-swap. With the lock it would count as
 // made at the latest reading of all admissions so far. That may be later than its own
-// reading, but the result is the same: what is paid for at the earlier reading is paid for
-// at the later one, and no limit is full at either of them, since tokens were taken by
-// the later one.
+// reading, but the result is the same. A cost that the level covers at the earlier reading
+// is covered at the later one, too. And no limit is full at either of them, because the
+// admission at the later one took tokens.
 //
 // A refusal takes place at its reading of the clock, and changes nothing. It is correct
 // if the word was the same before and after the reading. So the word of a recent refusal
-// is loaded before, and the present word after. If they are equal, nothing was spent in
-// between. If not, the present word has now been loaded, so the clock is read once more.
-// Package atomic puts all loads and stores into one order, and a monotonic clock fits
-// into it: a reading that begins after a load is not earlier than one that ended before
-// the store it loaded.
+// is loaded before the reading, and the present word after it. If they are equal, nothing
+// was spent in between. If not, the present word has now been loaded, so the clock is read
+// once more and the word is loaded again. Package atomic puts all loads and stores into one
+// order. The readings of a monotonic clock fit into this order: a reading that begins after
+// a load is not earlier than one that ended before the store whose value was loaded.
 //
-// It is tempting to load the present word both before and after the reading. But then, if
-// another processor spends meanwhile, each admission fetches the cache line twice.
+// It is tempting to load the present word both before and after the reading. But then each
+// admission fetches the cache line twice if another processor spends meanwhile.
 func (e *epoch) take(t *timeline.Timeline, cost float64) (a answer, decided bool) {
 	if e == nil || !isWhole(cost) {
 		return a, false
 	}
-	before := e.refused.Load() // at first 0, the word at the beginning
+	before := e.refused.Load() // 0 at first, which is also the first word
 	now := t.Now()
 	for try := range maxTries {
 		word := e.word.Load()
@@ -129,8 +129,9 @@ func (e *epoch) take(t *timeline.Timeline, cost float64) (a answer, decided bool
 	return a, false
 }
 
-// step returns the word after a cost at now; or, if the word was the same before now, how
-// long the cost has to wait.
+// step returns what a cost at now does to a word. If the step is admit, next is the word after
+// it. If the step is refuse and before is the same word, wait is how long the cost has to
+// wait.
 func (e *epoch) step(word, before uint64, now time.Duration, cost float64) (next uint64, wait time.Duration, s step) {
 	if word == epochOver {
 		return 0, 0, unknown
@@ -197,7 +198,7 @@ func (e *epoch) appendStates(states []State, word uint64) []State {
 	return states
 }
 
-// end ends the epoch and sets the states to the ones it leaves.
+// end ends the epoch and sets the states to those after its last admission.
 func (e *epoch) end(states []State) {
 	e.appendStates(states[:0], e.word.Swap(epochOver))
 }
@@ -223,16 +224,16 @@ func startEpoch(limits Limits, states []State, now time.Duration) *epoch {
 }
 
 // spentBits returns how many bits of a word count spent tokens: enough for the largest
-// cost, many times. The others count nanoseconds: 18 minutes with capacities up to
-// 2^18 tokens, 65 microseconds with 2^42.
+// cost many times. The other bits count nanoseconds: 18 minutes with capacities below
+// 2^18 tokens, 33 microseconds with a capacity of 2^42.
 func spentBits(limits Limits) int {
 	return max(24, bits.Len64(uint64(limits.capacity()))+6)
 }
 
 // room returns how many whole tokens an epoch may take from a balance, in one or many
 // subtractions, before one of them may round or the ledger is far away from its
-// anchor. Subtracting whole numbers yields no smaller binary digit than
-// the balance or 1 has. So if there is no rounding at the far end, there is none before.
+// anchor. Subtracting whole numbers yields no binary digit that is smaller than the smallest
+// one of the balance and of 1. So if the last subtraction does not round, none before it does.
 func (l Limit) room(balance float64) uint64 {
 	near := balance + maxDebt*l.Capacity
 	for exact := 0x1p48; exact >= 1 && near >= 1; exact /= 2 {
@@ -245,23 +246,24 @@ func (l Limit) room(balance float64) uint64 {
 
 // isWhole reports whether an epoch can count a cost: a whole number, 0 or more.
 func isWhole(cost float64) bool {
-	return float64(int64(cost)) == cost && cost >= 0 // int64 of a large cost may be anything
+	return float64(int64(cost)) == cost && cost >= 0 // a cost that no int64 holds is above every capacity
 }
 
 // busy counts decisions that an epoch could make.
 type busy struct {
 	decisions int
-	since     time.Duration // the instant of the first
-	anchors   time.Duration // the sum of the anchors, which may wrap: it only matters whether it changes
+	since     time.Duration // the instant of the first of them
+	anchors   time.Duration // the sum of the anchors, compared only for changes, so it may wrap
 }
 
 // decisionsToEpoch is how many decisions in a short time start an epoch. Starting one
-// allocates, which buckets are spared that are used rarely, or mostly for other calls.
+// allocates, so buckets that are used rarely, or mostly for other calls, start none.
 const decisionsToEpoch = 16
 
-// noteDecisionLocked takes note of a decision, and starts an epoch after many in a short
-// time by the states alone. An epoch does not keep the latest reading of the clock,
-// so it needs one that never steps back: the system clock.
+// noteDecisionLocked counts a decision, and starts an epoch after decisionsToEpoch of them in
+// a short time. It counts only decisions by the states alone, without a queue or a pause. An
+// epoch does not keep the latest reading of the clock, so it needs a clock that never steps
+// back: the system clock.
 func (b *Bucket) noteDecisionLocked(now time.Duration, p price) {
 	q := &b.queue
 	if p.each != nil || !isWhole(p.all) || !q.isOpen() || !b.time.IsSteady() || len(q.limits) == 0 {

@@ -7,20 +7,26 @@ import (
 	"time"
 )
 
-// Errors to match with errors.Is; what is returned wraps them with the numbers
-// that offend. Whichever comes back, nothing was taken and nothing was changed.
+// Errors wrap these and include the bad values; match them with errors.Is. If a call
+// returns an error, nothing was taken and nothing was changed.
 var (
-	ErrInvalidLimit        = errors.New("tokenbucket: invalid limit")
-	ErrInvalidCost         = errors.New("tokenbucket: invalid cost")
-	ErrInvalidOption       = errors.New("tokenbucket: invalid option")
+	// ErrInvalidLimit: a capacity or a refill is out of range, or the number of limits is wrong.
+	ErrInvalidLimit = errors.New("tokenbucket: invalid limit")
+	// ErrInvalidCost: a cost is negative or NaN, or the number of costs is wrong.
+	// Refund and Charge return it for an infinite cost, too.
+	ErrInvalidCost = errors.New("tokenbucket: invalid cost")
+	// ErrInvalidOption: the value of an option, or a stored state, is out of range.
+	ErrInvalidOption = errors.New("tokenbucket: invalid option")
+	// ErrCostExceedsCapacity: a cost is above the capacity, so no wait is long enough.
 	ErrCostExceedsCapacity = errors.New("tokenbucket: cost exceeds the capacity")
-	ErrTooManyWaiters      = errors.New("tokenbucket: too many waiters")
+	// ErrTooManyWaiters: the queue is as long as WithMaxWaiters allows.
+	ErrTooManyWaiters = errors.New("tokenbucket: too many waiters")
 )
 
-// DeadlineError says that a wait would outlast the context's deadline. Nothing
+// DeadlineError reports that a wait would outlast the context's deadline. Nothing
 // was taken. It unwraps to context.DeadlineExceeded.
 type DeadlineError struct {
-	Wait time.Duration // what the request would have had to wait
+	Wait time.Duration // the wait that the request would need
 }
 
 func (e *DeadlineError) Error() string {
@@ -33,5 +39,6 @@ func (e *DeadlineError) Error() string {
 // Unwrap returns context.DeadlineExceeded.
 func (e *DeadlineError) Unwrap() error { return context.DeadlineExceeded }
 
-// Timeout returns true, as net.Error has it.
+// Timeout returns true. With it, code that asks errors for a Timeout method, as that of
+// net.Error, sees a timeout.
 func (e *DeadlineError) Timeout() bool { return true }

@@ -8,9 +8,9 @@ import (
 	"github.com/aa014e13/tokenbucket/internal/timeline"
 )
 
-// Limit is the shape of a bucket. Its methods are the arithmetic, pure: they
-// depend on their arguments alone, and may be called by any number of goroutines.
-// All instants are counted from the same origin, which is the caller's to choose.
+// Limit is the capacity and the refill of a bucket. Its methods are pure arithmetic: their
+// results depend only on their arguments, and any number of goroutines may call them. All
+// instants count from one origin, which the caller chooses.
 //
 // The zero Limit is invalid: it admits nothing but a cost of 0.
 type Limit struct {
@@ -30,23 +30,22 @@ func PerMinute(n float64) Limit { return Per(n, time.Minute) }
 func PerHour(n float64) Limit { return Per(n, time.Hour) }
 
 // Per returns a limit of n tokens per d on average: capacity n, refill n over d. A
-// full bucket plus what is refilled meanwhile passes up to 2n in one window of d;
-// where n in any window is a promise, use Within. Numbers that are not above 0
-// yield a limit that Validate refuses.
+// full bucket plus d of refill can pass up to 2n tokens in one window of length d. If no
+// window may pass more than n, use Within. If n or d is not above 0, Validate rejects the
+// limit.
 func Per(n float64, d time.Duration) Limit {
 	return Limit{Capacity: n, RefillPerSec: perSec(n, d)}
 }
 
 // Within returns a limit that never passes more than n tokens in any window of
-// length d, wherever it starts: capacity burst, refill n - burst over d. The
-// smaller the burst, in tokens, the nearer the rate comes to n over d. A burst
-// that is not above 0 and below n, or a d of 0 or less, yields a limit that
-// Validate refuses.
+// length d, wherever the window starts: capacity burst, refill n - burst over d. The
+// smaller the burst, in tokens, the closer the average rate is to n over d. If burst is
+// not above 0 and below n, or d is not above 0, Validate rejects the limit.
 //
-// That is by the instants at which tokens are granted. A waiter whose timer is late
-// is granted its tokens as of the instant they fell due, so when a process stalls
-// its backlog leaves at once: whoever is banned for good by another's clock keeps
-// the queue short, or n smaller than allowed.
+// A window counts the instants at which tokens are granted. A waiter whose timer rings late
+// is granted its tokens at the instant at which they were due. So after a process stalls,
+// all waiters that are due leave at once, and a server with another clock may see more than
+// n in a window. If the server bans permanently, bound the queue, or set n below its limit.
 func Within(n float64, d time.Duration, burst float64) Limit {
 	return Limit{Capacity: burst, RefillPerSec: perSec(n-burst, d)}
 }
@@ -54,8 +53,8 @@ func Within(n float64, d time.Duration, burst float64) Limit {
 // Unlimited returns the limit for a configuration that says "no limit": capacity 2^42,
 // refill 1e300 tokens per second. Validate accepts it, and JSON can encode it.
 //
-// A bucket of it admits every cost up to 2^42 tokens at once. A cost above 2^42 is still an
-// error, a pause still holds, and 2^42 tokens are all that one nanosecond can take.
+// A bucket with this limit admits every cost up to 2^42 tokens at once. A cost above 2^42 is
+// still an error, a pause still holds, and at most 2^42 tokens are admitted in one nanosecond.
 func Unlimited() Limit {
 	return Limit{Capacity: maxCapacity, RefillPerSec: 1e300}
 }
@@ -67,7 +66,7 @@ func perSec(tokens float64, d time.Duration) float64 {
 	return tokens * 1e9 / float64(d.Nanoseconds())
 }
 
-// Validate returns nil, or an ErrInvalidLimit that says what to change.
+// Validate returns nil if the limit is valid, otherwise ErrInvalidLimit.
 func (l Limit) Validate() error {
 	switch {
 	case !(l.Capacity > 0 && l.Capacity <= maxCapacity):
@@ -79,21 +78,21 @@ func (l Limit) Validate() error {
 	}
 }
 
-// State is all that a bucket remembers. It is a ledger: while the bucket is below
-// its capacity, spending only lowers Balance and Anchor stays, so the balance may
-// be far below zero while the level is not.
+// State is all that a bucket stores for one limit. It is a ledger: while the bucket is
+// below its capacity, spending lowers Balance and leaves Anchor as it is. So the balance
+// may be far below zero while the level is not.
 //
 //	level = min(Capacity, Balance + (now - Anchor) * RefillPerSec)
 //
-// It is tempting to keep the level itself and the instant of the last request.
-// But then every request rounds the level anew, and the errors add up; this way
-// one multiplication and one division lead from whole nanoseconds to the level,
-// however many requests there were. Only the costs are still added up: exactly
-// while they have few binary digits, as whole numbers, halves and quarters do;
-// where they do not, the balance rounds in its last place.
+// It is tempting to store the level itself and the instant of the last request.
+// But then every request rounds the level, and the errors add up. With a ledger, one
+// multiplication and one division compute the level from whole nanoseconds, however many
+// requests there were. Only the costs are added up. The sum is exact if the costs have few
+// binary digits, as whole numbers, halves and quarters have; otherwise the balance
+// rounds in its last place.
 //
-// Debts stop growing at a balance of -2^960, about -1e289 tokens. What is deeper is
-// no state of a bucket.
+// Debts stop growing at a balance of -2^960, about -1e289 tokens. A lower balance is
+// invalid.
 //
 // The zero State is an empty bucket at the origin; [Limit.Full] makes a full one.
 type State struct {
@@ -101,8 +100,8 @@ type State struct {
 	Anchor  time.Duration // since the origin
 }
 
-// Validate returns nil, or an ErrInvalidOption for a balance that no bucket has: one that
-// is not finite or below -2^960. It is for states that come from a file or a database.
+// Validate returns nil if the state is valid, otherwise ErrInvalidOption: the balance is not
+// finite, or is below -2^960. It is for states that come from a file or a database.
 func (s State) Validate() error {
 	if s.Balance >= leastBalance && s.Balance <= math.MaxFloat64 {
 		return nil
@@ -124,8 +123,8 @@ func (l Limit) Full(now time.Duration) State {
 	return State{Balance: l.Capacity, Anchor: now}
 }
 
-// IsFull reports whether a bucket has had time to fill by now. It then is the
-// same as Full(now), so that forgetting it loses nothing.
+// IsFull reports whether a bucket has had time to fill by now. If so, its state means the
+// same as Full(now), so a caller may forget it.
 func (l Limit) IsFull(s State, now time.Duration) bool {
 	return l.gain(s.elapsed(now)) >= l.need(s, l.Capacity)
 }
@@ -134,8 +133,8 @@ func (l Limit) untilFull(s State, now time.Duration) time.Duration {
 	return l.until(s, now, l.need(s, l.Capacity))
 }
 
-// Tokens returns the level at now; below 0 it is debt. A level that pays for a
-// whole number of tokens is told as that number, whatever its last bits.
+// Tokens returns the level at now, in tokens; below 0 it is debt. If the level is a rounding
+// error below a whole number of tokens that it pays for, Tokens returns the whole number.
 func (l Limit) Tokens(s State, now time.Duration) float64 {
 	return l.wholeTokens(s, now)
 }
@@ -143,10 +142,10 @@ func (l Limit) Tokens(s State, now time.Duration) float64 {
 // Take admits a request of the given cost at now and returns the state after it,
 // or refuses it and returns the state as it was. A refusal's Wait is the least
 // whole number of nanoseconds after which the same request would be admitted if
-// nothing else were taken: at 1 ns less it would still be refused.
+// nothing else were taken: 1 ns earlier it would still be refused.
 //
 // A cost of 0 is always admitted. A cost that is negative, NaN or above the
-// capacity never is.
+// capacity is never admitted: its Wait is Never.
 func (l Limit) Take(s State, now time.Duration, cost float64) (State, Decision) {
 	d := Decision{Limit: l, Wait: l.wait(s, now, cost)}
 	if d.OK = d.Wait == 0; d.OK {
@@ -159,9 +158,9 @@ func (l Limit) Take(s State, now time.Duration, cost float64) (State, Decision) 
 	return s, d
 }
 
-// tolerance, relative to the larger of capacity and balance, is a shortfall that
-// counts as none: the level and the cost are sums of rounded numbers, and 0.3 is
-// to pay for 0.1 three times. What is borrowed so stays in the ledger.
+// tolerance is the largest shortfall that counts as none, relative to the larger of capacity
+// and balance. The level and the cost are sums of rounded numbers, and 0.3 has to pay for 0.1
+// three times. The shortfall stays in the ledger as debt, so it does not add up.
 const tolerance = 1.0 / (1 << 50)
 
 func (l Limit) slack(s State) float64 {
@@ -171,14 +170,14 @@ func (l Limit) slack(s State) float64 {
 	return float64(tolerance * l.Capacity)
 }
 
-// gain returns a billion times the tokens that so many nanoseconds bring, cap or
-// no cap: a product that is exact for ordinary numbers.
+// gain returns a billion times the tokens that are refilled in a number of nanoseconds,
+// without the cap of the capacity. The product is exact for ordinary numbers.
 func (l Limit) gain(elapsed uint64) float64 {
 	return float64(elapsed) * l.RefillPerSec
 }
 
-// need returns the gain that lifts the balance to a level. To compare the two is
-// as exact as to compare levels, and does without a division.
+// need returns the gain that lifts the balance to a level. Comparing gain with need is as
+// exact as comparing levels, and needs no division.
 func (l Limit) need(s State, level float64) float64 {
 	return (level - s.Balance) * 1e9
 }
@@ -187,7 +186,8 @@ func (l Limit) level(s State, now time.Duration) float64 {
 	return min(l.Capacity, s.Balance+l.gain(s.elapsed(now))/1e9)
 }
 
-// wholeTokens returns the level, or the largest whole number that it pays for.
+// wholeTokens returns the level or the largest whole number that it pays for, whichever is
+// larger.
 func (l Limit) wholeTokens(s State, now time.Duration) float64 {
 	level := l.level(s, now)
 	paid, refused := math.Floor(level)+1, math.Floor(l.Capacity)+1
@@ -212,7 +212,8 @@ func (l Limit) pays(s State, now time.Duration, cost float64) bool {
 	return l.gain(s.elapsed(now)) >= l.need(s, cost-l.slack(s))
 }
 
-// wait returns 0 if a cost is admitted at now, else the least wait after which it is.
+// wait returns 0 if a cost is admitted at now, otherwise the least wait after which it is
+// admitted.
 func (l Limit) wait(s State, now time.Duration, cost float64) time.Duration {
 	switch {
 	case cost == 0:
@@ -224,7 +225,7 @@ func (l Limit) wait(s State, now time.Duration, cost float64) time.Duration {
 	}
 }
 
-// until returns the least wait after which the gain is what is needed, 0 if it is.
+// until returns the least wait after which the gain is at least need, 0 if it is so at now.
 func (l Limit) until(s State, now time.Duration, need float64) time.Duration {
 	elapsed := s.elapsed(now)
 	if l.gain(elapsed) >= need {
@@ -233,12 +234,12 @@ func (l Limit) until(s State, now time.Duration, need float64) time.Duration {
 	return timeline.Later(l.search(elapsed, need), timeline.Until(now, s.Anchor))
 }
 
-// search returns the least wait after which the gain is what is needed, if it is not yet:
+// search returns the least wait after which the gain is at least need, which it is not yet:
 //
 //	ceil(need / RefillPerSec) - elapsed
 //
-// It is tempting to return just that, but it is off by a nanosecond now and then.
-// It is an estimate here; the comparison that admits decides.
+// It is tempting to return this value, but it is off by a nanosecond now and then. Here it
+// is only an estimate: the comparison that admits a request also decides about the wait.
 func (l Limit) search(elapsed uint64, need float64) time.Duration {
 	least := uint64(int64(math.Ceil(need / l.RefillPerSec))) // if out of range, anything
 	if least > elapsed && l.gain(least-1) < need && l.gain(least) >= need {
@@ -259,17 +260,17 @@ func (l Limit) search(elapsed uint64, need float64) time.Duration {
 	return time.Duration(admitted)
 }
 
-// Precision thins as the ledger grows away from its anchor. Beyond these it is
-// anchored anew at the present level.
+// Precision falls as a ledger grows away from its anchor. Beyond these bounds it is anchored
+// again, at the present level.
 const (
 	maxElapsed = 1 << 46 // ns, 19 hours: whole nanoseconds times refill stay exact
 	maxDebt    = 1 << 10 // capacities: one token of 2^42 is not lost in 2^52
 )
 
-// leastBalance keeps what a debt needs, 1e9 times as much, a finite number.
+// leastBalance is the lowest balance. It keeps need finite, which is 1e9 times the debt.
 const leastBalance = -0x1p960
 
-// spend returns the state after a cost has been taken at now, whatever the level.
+// spend returns the state after a cost has been taken at now, even if the level is below it.
 func (l Limit) spend(s State, now time.Duration, cost float64) State {
 	if l.IsFull(s, now) {
 		s = l.Full(max(now, s.Anchor))
@@ -280,14 +281,14 @@ func (l Limit) spend(s State, now time.Duration, cost float64) State {
 	return s
 }
 
-// isFar reports whether a ledger has grown so far away from its anchor.
+// isFar reports whether a ledger has grown beyond maxElapsed or maxDebt.
 func (l Limit) isFar(s State, now time.Duration) bool {
 	return s.elapsed(now) > maxElapsed || s.Balance < -maxDebt*l.Capacity
 }
 
-// reanchor anchors a state at its present level, where that gains precision. A
-// debt that deep in the level itself is left alone until half of it is paid:
-// anchoring it again at each request would round at each request.
+// reanchor anchors a state at its present level if that gains precision. If the level itself
+// is a debt below -maxDebt capacities, the state stays as it is until half of the debt is
+// paid: anchoring it at each request would round at each request.
 func (l Limit) reanchor(s State, now time.Duration) State {
 	level := l.level(s, now)
 	if s.elapsed(now) > maxElapsed || level > s.Balance/2 {
@@ -296,7 +297,8 @@ func (l Limit) reanchor(s State, now time.Duration) State {
 	return s
 }
 
-// charge is spend for costs of any size.
+// charge is spend for costs above the capacity, too. It keeps the balance at or above
+// leastBalance.
 func (l Limit) charge(s State, now time.Duration, cost float64) State {
 	s = l.spend(s, now, 0)
 	s.Balance = max(s.Balance-cost, leastBalance)

@@ -51,9 +51,9 @@ func (r *resume) fits(limits Limits) bool {
 	})
 }
 
-// isNear reports whether time can be counted from the origin: a Duration can hold it,
-// so that it passes, and by the system clock it never steps back, since package time
-// keeps monotonic readings in the years 1885 to 2157.
+// isNear reports whether time can be counted from the origin. A Duration has to hold the
+// time since then. With the system clock, the origin also has to be in the years 1885 to
+// 2157, in which package time keeps monotonic readings: others could step back.
 func (r *resume) isNear(clock Clock) bool {
 	t := timeline.Timeline{Clock: clock, Origin: r.origin}
 	now, year := t.Now(), r.origin.UTC().Year()
@@ -67,51 +67,50 @@ func (c *config) largestCapacity() (largest float64) {
 	return largest
 }
 
-// WithClock sets the clock that the bucket reads and sleeps on. By default, and
+// WithClock sets the clock that the bucket reads and on which waiters sleep. By default, and
 // for nil, it is the system clock.
 func WithClock(clock Clock) Option {
 	return func(c *config) { c.clock = clock }
 }
 
-// WithTokens sets what the bucket holds at first, in tokens from 0 to the
-// capacity; with several limits each is filled up to that level or its capacity.
-// By default, it is full.
+// WithTokens sets the number of tokens in a new bucket, from 0 to the capacity. With several
+// limits, each has that number or its capacity, whichever is less. By default, the bucket is
+// full.
 func WithTokens(initial float64) Option {
 	return func(c *config) { c.tokens = &initial }
 }
 
-// WithState lets the bucket go on from what State of an earlier one returned, with
-// as many limits: after a restart, say, so that nobody gets a second burst. It
-// overrides WithTokens. By default, a bucket starts anew.
+// WithState lets the bucket continue from the result of State of an earlier bucket with as
+// many limits. After a restart, for example, clients then get no second burst. It overrides
+// WithTokens. By default, a bucket starts full.
 //
-// The time in between counts. It is told by the wall clock if the origin was
-// stored and has lost its monotonic reading. New returns ErrInvalidOption for
-// another number of states, for a balance that no State has and for an origin 292
-// years away or more, such as the zero time, or by the system clock not between the
-// years 1885 and 2157.
+// The time in between counts. It is measured by the wall clock if the origin was stored and
+// has lost its monotonic reading. New returns ErrInvalidOption if the number of states
+// differs from the number of limits, if a state is invalid (see [State.Validate]), or if the
+// origin is 292 years away or more, as the zero time is. With the system clock, the origin
+// also has to be in the years 1885 to 2157.
 func WithState(origin time.Time, states []State) Option {
 	r := &resume{origin, slices.Clone(states)}
 	return func(c *config) { c.resume = r }
 }
 
-// WithLatest sets the latest reading of the clock so far, as Latest of the earlier
-// bucket returned it, since WithState's origin: earlier ones count as this. It is
-// for clocks that may have stepped back in between. By default, and for 0 or less,
-// nothing is known of one, and a state that is anchored in the future is paused.
+// WithLatest sets the latest reading of the clock so far, which Latest of the earlier bucket
+// returned. It counts from WithState's origin. Earlier readings count as this one. It is for
+// clocks that may have stepped back in between. By default, and for 0 or less, no earlier
+// reading is assumed, and a bucket whose state is anchored in the future is paused until then.
 func WithLatest(reading time.Duration) Option {
 	return func(c *config) { c.latest = reading }
 }
 
-// WithMaxWaiters bounds how many waiters and reservations may be queued at once;
-// with 0 nobody may wait. Whoever comes after them gets ErrTooManyWaiters. By
-// default, there is no bound.
+// WithMaxWaiters sets how many waiters and reservations may be queued at once. Further ones
+// get ErrTooManyWaiters. With 0, no caller may wait. By default, there is no bound.
 func WithMaxWaiters(n int) Option {
 	return func(c *config) { c.maxWaiters = n }
 }
 
-// WithLimit adds a further limit, which every request has to meet as well: 30 a
-// minute and 300 an hour, say. A refusal by one takes nothing from another. By
-// default, there is only the limit given to New.
+// WithLimit adds a limit. Each request has to meet all limits at once, such as 30 a minute
+// and 300 an hour. A refusal by one limit takes nothing from the others. By default, the
+// limit given to New is the only one.
 func WithLimit(limit Limit) Option {
 	return func(c *config) { c.limits = append(c.limits, limit) }
 }

@@ -7,15 +7,15 @@ import (
 	"github.com/aa014e13/tokenbucket/internal/timeline"
 )
 
-// WaitPause waits until no pause lasts, by the bucket's clock, and returns for how long
-// one lasted: 0, at once, if the bucket is not paused. A pause that becomes longer
-// meanwhile is waited for to its new end; Fill releases at once. WaitPause takes no
-// tokens and has no place in the queue.
+// WaitPause waits until the bucket is not paused, and returns how long it waited by the
+// bucket's clock. If the bucket is not paused, it returns 0 at once. If the pause becomes
+// longer meanwhile, WaitPause waits until its new end. Fill ends the wait at once. WaitPause
+// takes no tokens and has no place in the queue.
 //
-// It returns the context's error if ctx ends before the pause does.
+// It returns the context's error if the context ends before the pause does.
 //
-// It is for a caller that has paid already but not begun, such as an HTTP client whose
-// request still waits for a connection. Wait does not need it.
+// WaitPause is for callers that have taken their tokens but not yet begun, such as an HTTP
+// client whose request still waits for a connection. Callers of Wait do not need it.
 func (b *Bucket) WaitPause(ctx context.Context) (waited time.Duration, err error) {
 	if b.epoch.Load() != nil { // it ends before a pause begins
 		return 0, nil
@@ -36,8 +36,8 @@ func (b *Bucket) WaitPause(ctx context.Context) (waited time.Duration, err error
 	}
 }
 
-// hold is a caller of WaitPause. It is not in the queue: it neither waits for others
-// nor do others wait for it.
+// hold is a caller of WaitPause. It is not in the queue: it does not wait for the waiters
+// there, and they do not wait for it.
 type hold struct {
 	nudges chan struct{} // one is sent when the pause ends early
 	ends   time.Duration // the end of the pause, as far as the hold knows
@@ -60,8 +60,8 @@ func (b *Bucket) hold() (since time.Duration, h *hold) {
 	return now, h
 }
 
-// setAlarm sets the timer of a hold that is about to sleep. As setTimer, it calls the
-// clock without the lock.
+// setAlarm sets the timer of a hold that is about to sleep. Like setTimer, it calls the clock
+// without the lock.
 func (b *Bucket) setAlarm(h *hold) <-chan time.Time {
 	var timer <-chan time.Time
 	if h.ends != Never {
@@ -87,7 +87,7 @@ func (b *Bucket) release(ctx context.Context, h *hold) (now time.Duration, relea
 		h.err = ctx.Err()
 	}
 	if delete(b.holds, h); len(b.holds) == 0 {
-		b.holds = nil // maps give no memory back
+		b.holds = nil // an empty map keeps its memory
 	}
 	return now, true
 }

@@ -5,11 +5,11 @@ import (
 	"slices"
 )
 
-// price is what a request costs, in tokens: the same of every limit, or a cost of its own
-// for each of them. It is small enough to be passed in registers.
+// price is the cost of a request, in tokens: one cost for all limits, or one for each limit.
+// It is small enough to be passed in registers.
 type price struct {
 	all  float64
-	each *[]float64 // in the order of the limits; nil if all counts. Not all of them are equal
+	each *[]float64 // in the order of the limits, not all of them equal; nil: all is the cost
 }
 
 // of returns the cost for one limit.
@@ -20,10 +20,11 @@ func (p price) of(limit int) float64 {
 	return (*p.each)[limit]
 }
 
-// isFree reports whether the request costs nothing at all.
+// isFree reports whether the costs for all limits are 0.
 func (p price) isFree() bool { return p.each == nil && p.all == 0 }
 
-// firstAsked returns the first limit that the request costs anything.
+// firstAsked returns the index of the first limit with a cost other than 0, and 0 if there is
+// one cost for all limits.
 func (p price) firstAsked() int {
 	if p.each == nil {
 		return 0
@@ -44,8 +45,9 @@ func (p price) checkAmount() error {
 	return nil
 }
 
-// priceEach returns the price for one cost a limit. Equal costs are the same as one cost
-// for all limits. The price refers to the slice.
+// priceEach returns the price for one cost for each limit. Equal costs become one cost for
+// all limits. The price refers to the slice. It returns ErrInvalidCost if the number of costs
+// is not that of the limits.
 func priceEach(slice *[]float64, limits int) (price, error) {
 	costs := *slice
 	if len(costs) != limits {

@@ -10,23 +10,24 @@ import (
 )
 
 // queue is a bucket as a sequential machine: its limits, their states, the pause, and
-// the waiters, first come first served. It has no lock and no clock: methods get a reading
-// of the clock, and first serve the waiters that are due by then.
+// the waiters, first come first served. It has no lock and no clock. Its methods get a
+// reading of the clock, and first serve the waiters that are due by then.
 //
-// A reading earlier than the latest one counts as the latest one: goroutines read the
-// clock in one order and get the lock in another, and clocks step back. So nothing is
-// minted, and no part of a burst is refused.
+// A reading earlier than the latest one counts as the latest one: goroutines may get the
+// lock in another order than they read the clock, and clocks may step back. So no tokens
+// are minted, and no part of a burst is refused.
 //
-// The plan is how the queue will be served, worked out from its head as far as it was
-// needed. It is the same arithmetic as the grants themselves, carried out ahead of time, so
-// a waiter gets its tokens when the plan says. Each planned waiter keeps the states
-// after its turn. So a newcomer needs only the last turn, serving the head leaves the plan
-// as it is, and a waiter that gives up changes only the turns behind it. A change of the
-// states or the limits drops the plan, which costs nothing until it is needed.
+// The plan holds the turns of the waiters: when each is due, and the states after it. It is
+// computed from the head, as far as it was needed. A turn is computed by the same arithmetic
+// as a grant, ahead of time, so each waiter is granted its cost exactly when the plan says.
+// Because each planned waiter stores the states after its turn, a newcomer needs only the
+// last turn, serving the head leaves the plan as it is, and a waiter that gives up changes
+// only the turns behind it. A change of the states or the limits drops the plan; it is
+// computed again when it is needed.
 type queue struct {
 	latest time.Duration // the latest reading of the clock
-	opens  time.Duration // the end of the latest pause; states are anchored no earlier until then
-	single [1]State      // where the states are, if it is one
+	opens  time.Duration // the end of the latest pause; during a pause all states are anchored there
+	single [1]State      // the array behind states if there is one limit
 	head   *waiter
 	tail   *waiter
 	limits Limits  // never changed in place
@@ -34,12 +35,12 @@ type queue struct {
 
 	len          int
 	maxLen       int
-	reservations int       // waiters that do not sleep in Wait
-	sleeper      *waiter   // the first one that does
-	alarms       alarms    // of those that do
-	queued       []float64 // what all waiters cost, for each limit
+	reservations int       // how many waiters are reservations
+	sleeper      *waiter   // the first waiter that sleeps in Wait; nil: none
+	alarms       alarms    // the waiters that sleep in Wait with their timers set
+	queued       []float64 // the sum of the waiters' costs, for each limit
 
-	planned *waiter       // the last waiter that is planned; nil: none
+	planned *waiter       // the last waiter that is planned: all before it are, too; nil: none
 	begins  time.Duration // the instant from which the head's turn is planned
 }
 
@@ -51,8 +52,8 @@ func (q *queue) init(limits Limits, now time.Duration, maxLen int) {
 	limits.Fill(q.states, now)
 }
 
-// resume goes on from earlier states, which may be anchored in the future: at the end
-// of a pause.
+// resume continues from earlier states. A state that is anchored in the future means a pause
+// until then.
 func (q *queue) resume(now time.Duration, states []State) {
 	now = max(q.latest, now)
 	for i, s := range states {
@@ -63,7 +64,7 @@ func (q *queue) resume(now time.Duration, states []State) {
 	}
 }
 
-// lower takes from each state that is above a level.
+// lower lowers each balance to at most a number of tokens.
 func (q *queue) lower(tokens float64) {
 	for i := range q.states {
 		q.states[i].Balance = min(q.states[i].Balance, tokens)
@@ -81,13 +82,13 @@ func (q *queue) advance(now time.Duration) time.Duration {
 	return q.latest
 }
 
-// isOpen reports whether the states alone decide about a request: nobody is queued and
-// no pause lasts.
+// isOpen reports whether the states alone decide about a request: the queue is empty and the
+// bucket is not paused.
 func (q *queue) isOpen() bool {
 	return q.head == nil && q.latest >= q.opens
 }
 
-// tryAcquire takes a price, or returns how long a newcomer has to wait.
+// tryAcquire takes a price, or takes nothing and returns how long a newcomer has to wait.
 func (q *queue) tryAcquire(now time.Duration, p price) (wait time.Duration, ok bool) {
 	at := q.advance(now)
 	if !q.isOpen() {
@@ -100,7 +101,7 @@ func (q *queue) tryAcquire(now time.Duration, p price) (wait time.Duration, ok b
 	return wait, ok
 }
 
-// take is tryAcquire with everything a header needs.
+// take is tryAcquire that sets a decision, which is zero before.
 func (q *queue) take(d *Decision, now time.Duration, p price) {
 	at := q.advance(now)
 	if !q.isOpen() {
@@ -112,7 +113,7 @@ func (q *queue) take(d *Decision, now time.Duration, p price) {
 	}
 }
 
-// peek returns what take would return, and takes nothing.
+// peek returns the decision that take would set, and takes nothing.
 func (q *queue) peek(now time.Duration, p price) (d Decision) {
 	q.advance(now)
 	if !q.isOpen() {
@@ -125,8 +126,8 @@ func (q *queue) peek(now time.Duration, p price) (d Decision) {
 	return d
 }
 
-// wait returns how long a newcomer would have to wait behind the queue and any pause,
-// from now itself even where that counts as a later instant.
+// wait returns how long a newcomer has to wait behind the queue and any pause. The wait
+// counts from now itself, even if now is earlier than the latest reading.
 func (q *queue) wait(now time.Duration, p price) time.Duration {
 	if p.isFree() {
 		return 0
@@ -135,7 +136,7 @@ func (q *queue) wait(now time.Duration, p price) time.Duration {
 	return timeline.Until(now, timeline.Later(at, q.limits.wait(states, at, p)))
 }
 
-// decide is take while a waiter is queued or a pause lasts.
+// decide is take for a bucket that is not open.
 func (q *queue) decide(now time.Duration, p price) Decision {
 	wait := q.wait(now, p)
 	d := Decision{OK: wait == 0, Wait: wait, held: true}
@@ -149,7 +150,8 @@ func (q *queue) decide(now time.Duration, p price) Decision {
 	return d
 }
 
-// end returns the instant from which a newcomer would be served, and the states then.
+// end returns the instant at which the last waiter has been served, or from which tokens can
+// be taken if there is none, and the states then.
 func (q *queue) end() (at time.Duration, states []State) {
 	if q.tail == nil {
 		return q.now(), q.states
@@ -158,11 +160,12 @@ func (q *queue) end() (at time.Duration, states []State) {
 	return q.tail.due, q.tail.after()
 }
 
-// now returns the instant at which tokens count that are taken or given at present.
+// now returns the instant at which a change of the states counts: the latest reading or, in a
+// pause, its end.
 func (q *queue) now() time.Duration { return max(q.latest, q.opens) }
 
-// tokens returns what is left for a newcomer: the least of the levels, less what is
-// queued for.
+// tokens returns the number of tokens that are left for a newcomer: the least of the levels,
+// less the costs of the waiters.
 func (q *queue) tokens(now time.Duration) float64 {
 	q.advance(now)
 	if len(q.limits) == 0 {
@@ -179,14 +182,14 @@ func (q *queue) tokensOf(limit int) float64 {
 	return q.limits[limit].Tokens(q.states[limit], q.now()) - q.queued[limit]
 }
 
-// waiting returns how many waiters sleep, their timers set, and how many reservations
-// are not yet due.
+// waiting returns the number of waiters that sleep with their timers set, plus the number of
+// reservations that are not yet due.
 func (q *queue) waiting(now time.Duration) int {
 	q.advance(now)
 	return q.reservations + len(q.alarms)
 }
 
-// refund gives tokens back and then serves the queue from what is there.
+// refund gives tokens back and then serves the queue.
 func (q *queue) refund(now time.Duration, p price) error {
 	q.advance(now)
 	if err := q.limits.refund(q.states, q.now(), p); err != nil {
@@ -196,7 +199,7 @@ func (q *queue) refund(now time.Duration, p price) error {
 	return nil
 }
 
-// charge takes a price, whether it is there or not.
+// charge takes a price, even if the tokens are not there.
 func (q *queue) charge(now time.Duration, p price) error {
 	q.advance(now)
 	if err := q.limits.charge(q.states, q.now(), p); err != nil {
@@ -206,7 +209,7 @@ func (q *queue) charge(now time.Duration, p price) error {
 	return nil
 }
 
-// pause empties the states and keeps them so for d, which is above 0.
+// pause empties the states and stops their refill for d, which is above 0.
 func (q *queue) pause(now, d time.Duration) {
 	at := q.advance(now)
 	closed := q.now()
@@ -225,8 +228,8 @@ func (q *queue) fill(now time.Duration) {
 	q.replan()
 }
 
-// setLimits changes the limits, which are valid and as many as before. Waiters whose cost
-// is above the new capacity leave with ErrCostExceedsCapacity.
+// setLimits changes the limits. The new ones are valid, and their number is the same. Waiters
+// whose cost is above the new capacity leave with ErrCostExceedsCapacity.
 func (q *queue) setLimits(now time.Duration, limits Limits) {
 	q.advance(now)
 	q.limits.Change(q.states, q.now(), limits)
@@ -241,7 +244,7 @@ func (q *queue) setLimits(now time.Duration, limits Limits) {
 	q.replan()
 }
 
-// push queues a waiter; without nudges it is a reservation.
+// push queues a waiter. If nudges is nil, it is a reservation.
 func (q *queue) push(now time.Duration, p price, nudges chan struct{}) (*waiter, error) {
 	q.advance(now)
 	if q.len >= q.maxLen {
@@ -267,13 +270,13 @@ func (q *queue) push(now time.Duration, p price, nudges chan struct{}) (*waiter,
 
 // sleep notes that the timer of a waiter is set.
 func (q *queue) sleep(w *waiter) {
-	if !w.left && len(w.nudges) == 0 { // with a nudge ahead it is about to set another
+	if !w.left && len(w.nudges) == 0 { // after a nudge it wakes and sets another timer
 		q.alarms.set(w)
 	}
 }
 
-// wakeUp notes that a waiter is awake: if it is still queued it has to set its timer
-// anew.
+// wakeUp notes that a waiter is awake. If it is still queued, it has to set another timer, for
+// its alarm.
 func (q *queue) wakeUp(now time.Duration, w *waiter) {
 	q.advance(now)
 	if !w.left {
@@ -283,8 +286,8 @@ func (q *queue) wakeUp(now time.Duration, w *waiter) {
 	}
 }
 
-// delay returns how long to wait until a waiter is granted its cost: 0 once it was,
-// Never if it left otherwise.
+// delay returns the time until a waiter is granted its cost: 0 if it has been granted, Never
+// if the waiter left without it.
 func (q *queue) delay(now time.Duration, w *waiter) time.Duration {
 	q.advance(now)
 	switch {
@@ -298,8 +301,8 @@ func (q *queue) delay(now time.Duration, w *waiter) time.Duration {
 	}
 }
 
-// abandon drops a waiter that gives up, for a reason, and lets those behind it move up. It
-// reports false if the waiter has left already.
+// abandon drops a waiter that gives up for a reason; the waiters behind it move up. It
+// returns false if the waiter has already left.
 func (q *queue) abandon(now time.Duration, w *waiter, reason error) bool {
 	q.advance(now)
 	if w.left {
@@ -310,7 +313,7 @@ func (q *queue) abandon(now time.Duration, w *waiter, reason error) bool {
 	return true
 }
 
-// plan works the plan out as far as a queued waiter.
+// plan computes the plan up to and including a queued waiter.
 func (q *queue) plan(upTo *waiter) {
 	for !q.isPlanned(upTo) {
 		w, at, states := q.head, q.begins, q.states
@@ -329,27 +332,26 @@ func (q *queue) isPlanned(w *waiter) bool {
 	return q.planned != nil && w.number <= q.planned.number
 }
 
-// restart drops the plan: it begins anew from the present states.
+// restart drops the plan. The next plan begins from the present states.
 func (q *queue) restart() {
 	q.planned = nil
 	q.begins = q.now()
 }
 
-// replan follows a change of the states or of the limits.
+// replan is called after each change of the states or the limits.
 func (q *queue) replan() {
 	q.restart()
 	q.settle()
 }
 
-// settle follows a change of the plan.
+// settle is called after each change of the plan.
 func (q *queue) settle() {
 	q.serve()
 	q.rouse()
 }
 
-// serve grants each waiter that is due its cost. The grant counts at the
-// instant it fell due, however late this call is: so the rate is kept
-// although timers are late.
+// serve grants their costs to all waiters that are due. A grant counts at the instant at
+// which it was due, even if serve is called later. So late timers do not lower the rate.
 func (q *queue) serve() {
 	served := false
 	for w := q.head; w != nil; w = q.head {
@@ -366,8 +368,8 @@ func (q *queue) serve() {
 	}
 }
 
-// rouse nudges the first sleeper if its turn comes before its timer rings. When it
-// leaves, the next sleeper becomes the first: no other has to be woken.
+// rouse nudges the first sleeper if its turn comes before its timer rings. No other sleeper
+// needs a nudge: each is the first one when its turn comes, and serve calls rouse then.
 func (q *queue) rouse() {
 	w := q.sleeper
 	if w == nil {
@@ -379,8 +381,8 @@ func (q *queue) rouse() {
 	}
 }
 
-// drop takes a waiter out of the queue. It was granted its cost if err is nil, and then the
-// turns behind it stay planned.
+// drop removes a waiter from the queue. If err is nil, the waiter is the head and was granted
+// its cost: the turns behind it stay planned. Otherwise they are dropped from the plan.
 func (q *queue) drop(w *waiter, err error) {
 	switch {
 	case err != nil && w == q.head:
@@ -398,7 +400,7 @@ func (q *queue) drop(w *waiter, err error) {
 	w.nudge()
 }
 
-// count counts a waiter that comes, by 1, or leaves, by -1.
+// count counts a waiter that comes, if by is 1, or leaves, if by is -1.
 func (q *queue) count(w *waiter, by int) {
 	q.len += by
 	if w.nudges == nil {
@@ -408,7 +410,7 @@ func (q *queue) count(w *waiter, by int) {
 		q.queued[i] += float64(by) * w.price().of(i)
 	}
 	if q.len == 0 {
-		clear(q.queued) // of what rounding left
+		clear(q.queued) // the sums may have rounded
 	}
 }
 
@@ -423,5 +425,5 @@ func (q *queue) unlink(w *waiter) {
 	} else {
 		w.next.prev = w.prev
 	}
-	w.prev, w.next = nil, nil // a Reservation may outlive its place
+	w.prev, w.next = nil, nil // a Reservation may live longer than its place
 }

@@ -9,14 +9,14 @@ import (
 // number of goroutines.
 type Reservation struct {
 	bucket *Bucket
-	waiter *waiter // nil: paid at once
+	waiter *waiter // nil: its cost was taken at once
 }
 
-// Delay returns how long to wait until the reservation is due and paid, then 0.
-// It may shrink when others cancel or tokens are refunded, and grow when the
-// bucket is charged or paused: when it has passed, ask again. It is Never for a
-// reservation that was cancelled, or whose cost is above the capacity since the
-// limits changed.
+// Delay returns the time until the reservation is due, and 0 once it is due and its cost has
+// been taken. The time may shrink when others cancel or tokens are refunded, and grow when
+// the bucket is charged or paused. So call Delay again after sleeping. It is Never for a
+// reservation that was cancelled, or whose cost is above the capacity since the limits
+// changed.
 func (r *Reservation) Delay() time.Duration {
 	if r.waiter == nil {
 		return 0
@@ -26,9 +26,9 @@ func (r *Reservation) Delay() time.Duration {
 	return r.bucket.queue.delay(now, r.waiter)
 }
 
-// Cancel gives the place in the queue up, so that those behind it move up, and
-// returns true. It returns false, and changes nothing, once the reservation is
-// due or has left the queue otherwise; Refund gives tokens back then.
+// Cancel gives up the place in the queue and returns true; the waiters behind move up. Once
+// the reservation is due, or has left the queue otherwise, Cancel changes nothing and returns
+// false. To give back the tokens of a reservation that was due, call Refund.
 func (r *Reservation) Cancel() bool {
 	if r.waiter == nil {
 		return false

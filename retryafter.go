@@ -8,11 +8,10 @@ import (
 	"time"
 )
 
-// RetryAfter returns a wait in whole seconds, as the Retry-After header field
-// (RFC 9110, section 10.2.3) has it. It rounds up, so whoever obeys it does not
-// come too early: a wait above 0 is at least 1 second. A wait of 0 or less is 0
-// seconds: there is nothing to wait for. It is not ok for Never: then send no
-// Retry-After, since no later request will be admitted either.
+// RetryAfter returns a wait in whole seconds, for the Retry-After header field
+// (RFC 9110, section 10.2.3). It rounds up, so that a client that obeys it does not come too
+// early: a wait above 0 is at least 1 second. A wait of 0 or less is 0 seconds. For Never,
+// ok is false: send no Retry-After, because no later request will be admitted either.
 func RetryAfter(wait time.Duration) (seconds int64, ok bool) {
 	switch {
 	case wait == Never:
@@ -29,14 +28,14 @@ const (
 	imfFixdate = "Mon, 02 Jan 2006 15:04:05 GMT"
 	rfc850Date = "Monday, 02-Jan-06 15:04:05 GMT"
 	asctime    = time.ANSIC
-	asctime2   = "Mon Jan 02 15:04:05 2006" // the day in two digits, which its grammar has as well
+	asctime2   = "Mon Jan 02 15:04:05 2006" // asctime with a day of two digits, which the RFC also allows
 )
 
-// ParseRetryAfter reads the value of a Retry-After header field: a whole number
-// of seconds, or any of the three forms of an HTTP-date (RFC 9110, sections
-// 10.2.3 and 5.6.7), with white space around it ignored. It returns the time
-// left at now: 0 for a date in the past, and Never for one that a Duration
-// cannot hold. Anything else is an error: treat the field as absent then.
+// ParseRetryAfter parses the value of a Retry-After header field: a whole number of
+// seconds, or any of the three forms of an HTTP-date (RFC 9110, sections 10.2.3 and 5.6.7).
+// White space around the value is ignored. It returns the wait from now: 0 for a date in
+// the past, Never for a wait that a Duration cannot hold. For any other value it returns an
+// error; treat the field as absent then.
 func ParseRetryAfter(value string, now time.Time) (time.Duration, error) {
 	value = strings.TrimSpace(value)
 	if isDigits(value) {
@@ -62,9 +61,8 @@ func parseSeconds(digits string) time.Duration {
 	return time.Duration(seconds) * time.Second
 }
 
-// parseDate parses value as layout has it. It is tempting to leave it at
-// time.Parse, but that also takes fractions of a second and hours of one digit.
-// The name of the weekday says nothing new, and is not held against the date.
+// parseDate parses a value in exactly one layout. It is tempting to call only time.Parse, but
+// that also accepts fractions of a second and hours of one digit. A wrong weekday is accepted.
 func parseDate(layout, value string, now time.Time) (time.Time, bool) {
 	date, err := time.Parse(layout, value)
 	if err != nil {
@@ -80,8 +78,8 @@ func parseDate(layout, value string, now time.Time) (time.Time, bool) {
 	return date, true
 }
 
-// nearestCentury places a date whose year was told in two digits: one that
-// appears to be more than 50 years in the future was in the past (RFC 9110).
+// nearestCentury corrects the century of a date whose year had two digits: a date that
+// appears to be more than 50 years in the future is in the past (RFC 9110, section 5.6.7).
 func nearestCentury(date, now time.Time) time.Time {
 	switch {
 	case date.After(now.AddDate(50, 0, 0)):

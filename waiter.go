@@ -6,29 +6,29 @@ import (
 	"time"
 )
 
-// waiter is a place in the queue: a goroutine's that sleeps in Wait, or a
-// Reservation's. It holds no tokens until it is granted its cost.
+// waiter is a place in the queue, of a goroutine that sleeps in Wait or of a Reservation. It
+// holds no tokens until it is granted its cost.
 type waiter struct {
 	prev, next *waiter
-	number     uint64 // places are numbered in the order of the queue
+	number     uint64 // increases along the queue
 	left       bool   // it is no longer queued
 	err        error  // why it left, nil if it was granted its cost
 
 	// The turn, if it is planned: the instant of the grant, and the states after it.
 	due   time.Duration
-	state [1]State // if there is one limit
-	cost  float64  // the same for all limits
+	state [1]State // the states if there is one limit
+	cost  float64  // the cost if it is the same for all limits
 	many  *many    // nil: one limit
 
-	// These are zero for a reservation. A waiter sleeps until its timer rings, which
-	// it sets once; only for the first sleeper in the queue the timer must not ring
-	// too late, so when its turn comes sooner it is nudged to set another.
+	// These are zero for a reservation. A waiter sets its timer once and sleeps until it
+	// rings. Only the timer of the first sleeper in the queue must not ring too late: if its
+	// turn moves to an earlier instant, it is nudged to set another timer.
 	nudges chan struct{}
-	alarm  time.Duration // the instant the timer rings
-	place  int           // among the alarms, from 1; 0 while the timer is not set
+	alarm  time.Duration // the instant at which the timer rings
+	place  int           // the index in alarms plus 1; 0 while the timer is not set
 }
 
-// many is what a waiter needs beside if there are several limits.
+// many holds the states and costs of a waiter if there are several limits.
 type many struct {
 	states []State
 	costs  []float64 // one for each limit; nil: the same for all
@@ -60,15 +60,16 @@ func (w *waiter) after() []State {
 	return w.many.states
 }
 
-// nextSleeper returns the first waiter behind w that sleeps in Wait, or nil. Only the first
-// sleeper asks when it leaves, so it walks past each reservation once.
+// nextSleeper returns the first waiter behind w that sleeps in Wait, or nil. It is called only
+// when the first sleeper leaves, so each reservation is passed once.
 func (w *waiter) nextSleeper() *waiter {
 	for w = w.next; w != nil && w.nudges == nil; w = w.next {
 	}
 	return w
 }
 
-// nudge wakes a sleeping waiter. The channel is buffered: a nudge is never lost.
+// nudge wakes a sleeping waiter. The channel is buffered, so a nudge is never lost: if it is
+// full, the waiter is about to wake.
 func (w *waiter) nudge() {
 	select {
 	case w.nudges <- struct{}{}:
@@ -76,7 +77,7 @@ func (w *waiter) nudge() {
 	}
 }
 
-// alarms are the waiters whose timers are set: a heap with the earliest on top.
+// alarms are the waiters whose timers are set: a heap with the earliest alarm on top.
 type alarms []*waiter
 
 func (a *alarms) set(w *waiter) {

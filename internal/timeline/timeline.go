@@ -1,5 +1,5 @@
-// Package timeline counts a clock's time in nanoseconds from an origin, the way
-// the packages of this module keep it: buckets, keyed buckets and transports.
+// Package timeline counts the time of a clock in nanoseconds since an origin, for the
+// buckets, keyed buckets and transports of this module.
 package timeline
 
 import (
@@ -7,11 +7,11 @@ import (
 	"time"
 )
 
-// Never is the end of time. Sums of instants and waits that would pass it stay there.
+// Never is an instant that does not come. A sum of an instant and a wait is at most Never.
 const Never time.Duration = math.MaxInt64
 
-// End is the latest instant there is: 292 years after the origin time stands still, so
-// that what is due at Never never is.
+// End is the latest reading of a Timeline, 292 years after the origin. It is before Never, so
+// a waiter that is due at Never is never served.
 const End = Never - 1
 
 // Clock is tokenbucket.Clock.
@@ -21,15 +21,15 @@ type Clock interface {
 	After(d time.Duration) <-chan time.Time
 }
 
-// Timeline is a clock and an origin. Without a clock it is the system's, called
-// directly: reading it is most of what a decision costs.
+// Timeline is a clock and an origin. If Clock is nil, it is the system clock, which is called
+// directly: reading the clock takes most of the time of a decision.
 type Timeline struct {
 	Clock  Clock
 	Origin time.Time
 }
 
-// Watched is the system clock for tests that need to know its readings. It calls Saw after
-// each reading, in the goroutine that reads the clock, which goes on when Saw returns.
+// Watched is the system clock for tests that need its readings. It calls Saw after each
+// reading, in the goroutine that reads the clock; that goroutine continues when Saw returns.
 type Watched struct {
 	Saw func(reading time.Duration)
 }
@@ -47,7 +47,7 @@ func (w Watched) Since(t time.Time) time.Duration {
 // After returns a channel on which the time is sent once d has elapsed.
 func (Watched) After(d time.Duration) <-chan time.Time { return time.After(d) }
 
-// Start returns a timeline whose origin is the present, by the system clock if clock is nil.
+// Start returns a timeline whose origin is now. If clock is nil, it is the system clock.
 func Start(clock Clock) Timeline {
 	if clock == nil {
 		return Timeline{Origin: time.Now()}
@@ -55,7 +55,7 @@ func Start(clock Clock) Timeline {
 	return Timeline{clock, clock.Now()}
 }
 
-// Resume returns a timeline with an origin of before. By the system clock it counts
+// Resume returns a timeline with an earlier origin. With the system clock, it counts
 // monotonic time from now on, even if the origin has lost its monotonic reading.
 func Resume(clock Clock, origin time.Time) Timeline {
 	if clock == nil {
@@ -73,7 +73,7 @@ func (t *Timeline) Now() time.Duration {
 	return min(t.Clock.Since(t.Origin), End)
 }
 
-// IsSteady reports whether the clock is known to never step back: the system clock.
+// IsSteady reports whether the clock is the system clock, which never steps back.
 func (t *Timeline) IsSteady() bool {
 	if t.Clock == nil {
 		return true
@@ -90,8 +90,8 @@ func (t *Timeline) After(d time.Duration) <-chan time.Time {
 	return t.Clock.After(d)
 }
 
-// Left returns the time until the deadline of a context, which may count in this
-// clock's time or in real time: whichever leaves more.
+// Left returns the time until the deadline of a context. The deadline may be one of this
+// clock's time or of real time: Left returns the larger of the two times.
 func (t *Timeline) Left(deadline time.Time) time.Duration {
 	left := time.Until(deadline)
 	if t.Clock != nil {
