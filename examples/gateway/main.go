@@ -37,6 +37,7 @@ func main() {
 	flag.StringVar(&t.state, "state", "", "`file` that keeps the buckets over a restart; empty for none")
 	flag.DurationVar(&t.saveEvery, "save-every", 5*time.Second, "how often to write the state file")
 	flag.BoolVar(&t.showClients, "show-clients", false, "list the most limited clients on the page even if others can reach this server")
+	flag.StringVar(&t.metrics, "metrics", "", "`address` to serve metrics for Prometheus at, in /metrics; empty for none")
 	flag.Parse()
 	if flag.NArg() > 0 {
 		log.Fatalf("gateway: unexpected argument %q: everything is set by flags, see -help", flag.Arg(0))
@@ -56,6 +57,9 @@ type terms struct {
 	state       string        // a file; "" for none
 	saveEvery   time.Duration // how often it is written
 	showClients bool          // on the page
+
+	metrics string                // an address; "" for none
+	observe func(httplimit.Event) // of each request; nil for none
 }
 
 // validate checks that the header fields can report the terms, and that they make sense.
@@ -95,6 +99,15 @@ func serve(ctx context.Context, addr string, t terms, out io.Writer) (err error)
 		if err := file.load(); err != nil {
 			return err
 		}
+	}
+	if t.metrics != "" {
+		m := &metrics{keys: clients.Len}
+		stop, err := m.start(t.metrics, out)
+		if err != nil {
+			return err
+		}
+		defer stop()
+		t.observe = m.observe
 	}
 	listener, err := net.Listen("tcp", addr)
 	if err != nil {
@@ -173,7 +186,7 @@ func newHandler(t terms, clients *keyed.Buckets[string]) (http.Handler, error) {
 		mux.Handle(r.pattern, r.handler)
 		costs[r.pattern] = r.price
 	}
-	limit, err := httplimit.New(httplimit.PerKey(clients), httplimit.WithCosts(costs))
+	limit, err := httplimit.New(httplimit.PerKey(clients), httplimit.WithCosts(costs), httplimit.WithObserver(t.observe))
 	if err != nil {
 		return nil, err
 	}
