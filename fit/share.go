@@ -41,6 +41,9 @@ const billion = 1e9
 // refused, given one that refuses nothing.
 func (t *Traffic) search(refillPerSec, share, enough float64) float64 {
 	s := searcher{nil, refillPerSec, allowed(share, t.count)}
+	if s.allowed == 0 {
+		return enough
+	}
 	least, largest := math.Inf(1), 0.0
 	for _, trace := range t.traces {
 		s.split(trace)

@@ -2,6 +2,7 @@ package fit_test
 
 import (
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"runtime"
 	"slices"
@@ -118,6 +119,7 @@ func TestTrialDecidesAsTakeDoes(t *testing.T) {
 	require.Equal(t, fit.Refusal{Key: "k", Cost: 1, Wait: 2 * sec}, first)
 	require.Equal(t, sec, trial.Wait(0.5))
 	require.Equal(t, 2*sec, trial.Wait(1))
+	require.Equal(t, trial.Wait(0), trial.Wait(math.NaN()))
 }
 
 func TestTrialRejectsBadInput(t *testing.T) {

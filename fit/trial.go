@@ -90,8 +90,11 @@ func (t *Trial) Wait(quantile float64) time.Duration {
 		return 0
 	}
 	slices.Sort(t.waits)
+	if !(quantile > 0) { // NaN, too
+		return t.waits[0]
+	}
 	last := len(t.waits) - 1
-	return t.waits[int(max(0, min(1, quantile))*float64(last))]
+	return t.waits[int(min(1, quantile)*float64(last))]
 }
 
 // KeyRefusals is how one key fared.

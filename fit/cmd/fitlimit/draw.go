@@ -6,6 +6,7 @@ import (
 	"html/template"
 	"image/color"
 	"os"
+	"slices"
 	"strings"
 
 	"gonum.org/v1/plot"
@@ -45,10 +46,10 @@ func draw(name string, f *fitting) error {
 func (f *fitting) caption() string {
 	caption := "The least capacity for each refill."
 	if f.WholeSeconds {
-		caption += " The grey band shows what whole seconds leave open."
+		caption += " The grey band shows by how much times in whole seconds may shift it."
 	}
 	if f.perKey {
-		caption += " Thin grey lines: the neediest keys alone."
+		caption += " Thin grey lines: the busiest keys and those that need most, alone."
 	}
 	if len(f.Tries) > 0 {
 		caption += " Points: the candidates, with the share that they would have refused."
@@ -56,11 +57,13 @@ func (f *fitting) caption() string {
 	return caption
 }
 
-// curves are told apart by their dashes and widths, so that black and white is enough.
+// styles are those of the curves. They differ in dashes and widths, which black and white shows, too.
 var styles = []vgdraw.LineStyle{
 	{Color: color.Black, Width: vg.Points(2)},
 	{Color: color.RGBA{0x1f, 0x4e, 0x9e, 0xff}, Width: vg.Points(1.6), Dashes: []vg.Length{vg.Points(7), vg.Points(3)}},
 	{Color: color.RGBA{0xb0, 0x3a, 0x10, 0xff}, Width: vg.Points(1.6), Dashes: []vg.Length{vg.Points(2), vg.Points(2)}},
+	{Color: color.RGBA{0x1b, 0x6e, 0x3c, 0xff}, Width: vg.Points(1.6), Dashes: []vg.Length{vg.Points(9), vg.Points(3), vg.Points(2), vg.Points(3)}},
+	{Color: color.RGBA{0x6a, 0x2c, 0x8a, 0xff}, Width: vg.Points(1), Dashes: []vg.Length{vg.Points(1), vg.Points(5)}},
 }
 
 var (
@@ -123,13 +126,13 @@ func (f *fitting) addBand(p *plot.Plot) error {
 	return nil
 }
 
-// addKeys draws the neediest keys alone, at most ten.
+// addKeys draws some keys alone.
 func (f *fitting) addKeys(p *plot.Plot) error {
 	if !f.perKey || f.Keys < 2 {
 		return nil
 	}
-	for _, n := range f.Neediest[:min(10, len(f.Neediest))] {
-		line, err := plotter.NewLine(f.points(func(r row) float64 { return f.traffic.NeedOf(n.Key, r.Refill) }))
+	for _, key := range f.drawnKeys() {
+		line, err := plotter.NewLine(f.points(func(r row) float64 { return f.traffic.NeedOf(key, r.Refill) }))
 		if err != nil {
 			return err
 		}
@@ -137,6 +140,19 @@ func (f *fitting) addKeys(p *plot.Plot) error {
 		p.Add(line)
 	}
 	return nil
+}
+
+// drawnKeys returns the keys that need most at the least refill, which are the busiest,
+// and those that need most at the chosen one: at most five of each.
+func (f *fitting) drawnKeys() (keys []string) {
+	for _, refill := range []float64{f.Rows[0].Refill, f.chosen().Refill} {
+		for _, n := range f.traffic.Neediest(refill, 5) {
+			if n.Capacity > 0 && !slices.Contains(keys, n.Key) {
+				keys = append(keys, n.Key)
+			}
+		}
+	}
+	return keys
 }
 
 func (f *fitting) addCurves(p *plot.Plot) error {
@@ -147,6 +163,14 @@ func (f *fitting) addCurves(p *plot.Plot) error {
 		}
 		line.LineStyle = styles[i%len(styles)]
 		p.Add(line)
+		if len(f.Rows) == 1 { // a line of one point is invisible
+			points, err := plotter.NewScatter(line.XYs)
+			if err != nil {
+				return err
+			}
+			points.GlyphStyle = vgdraw.GlyphStyle{Color: line.Color, Radius: vg.Points(3), Shape: vgdraw.SquareGlyph{}}
+			p.Add(points)
+		}
 		p.Legend.Add(shareName(share), line)
 	}
 	return nil

@@ -116,7 +116,7 @@ func (f *fitting) read(log *accesslog.Log) error {
 		}
 	}
 	f.Keys = f.traffic.Len()
-	f.Broken, f.FirstBroken, f.Late, f.WholeSeconds = log.Broken, log.FirstBroken, log.Late, log.Whole
+	f.Broken, f.FirstBroken, f.Late, f.WholeSeconds = log.Broken, log.FirstBroken, log.Late, log.HasWholeSeconds()
 	return nil
 }
 
@@ -161,7 +161,9 @@ func (f *fitting) fillRows(c *config) error {
 	}
 	refill := f.chosen().Refill
 	for _, n := range f.traffic.Neediest(refill, c.keys) {
-		f.Neediest = append(f.Neediest, need{n.Key, n.Capacity, refill})
+		if n.Capacity > 0 { // the others sent free requests only
+			f.Neediest = append(f.Neediest, need{n.Key, n.Capacity, refill})
+		}
 	}
 	return nil
 }
@@ -177,7 +179,10 @@ func (f *fitting) chosen() row {
 // needs on average to the one from which on the capacity does not fall any more.
 func (f *fitting) chooseRefills(least float64) []float64 {
 	capacity := func(refill float64) float64 {
-		c, _ := f.traffic.Capacity(refill, 0)
+		c, err := f.traffic.Capacity(refill, 0)
+		if errors.Is(err, tokenbucket.ErrInvalidLimit) {
+			return math.Inf(1) // above 2^42
+		}
 		return c
 	}
 	low := max(least, 1e-6)

@@ -17,6 +17,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -63,15 +64,21 @@ func run(args []string, in io.Reader, out, progress io.Writer) error {
 	if err != nil {
 		return err
 	}
-	if c.picture != "" && len(f.Rows) > 0 {
-		if err := draw(c.picture, f); err != nil {
-			return err
-		}
-	}
 	if c.json {
-		return f.printJSON(out)
+		err = f.printJSON(out)
+	} else {
+		err = f.print(out)
 	}
-	return f.print(out, c.picture)
+	if err != nil || c.picture == "" {
+		return err
+	}
+	if err := draw(c.picture, f); err != nil {
+		return fmt.Errorf("%w: choose another file with -picture, or none with -picture ''", err)
+	}
+	if !c.json {
+		fmt.Fprintf(out, "\nThe picture is in %s.\n", c.picture)
+	}
+	return nil
 }
 
 func parse(args []string, out io.Writer) (*config, error) {
@@ -126,8 +133,13 @@ func (c *config) complete() error {
 		}
 		c.least = min(c.least, refill)
 	}
-	if !(c.least >= 0) {
-		return fmt.Errorf("-least %v: choose 0 or more tokens per second", c.least)
+	slices.Sort(c.refills)
+	c.refills = slices.Compact(c.refills)
+	if !(c.least >= 0 && c.least <= 1e12) {
+		return fmt.Errorf("-least %v: choose 0 to 1e12 tokens per second", c.least)
+	}
+	if c.keys < 0 {
+		return fmt.Errorf("-keys %d: choose 0 or more", c.keys)
 	}
 	if len(c.files) == 0 {
 		c.files = []string{"-"}

@@ -63,6 +63,20 @@ func TestJSONOutput(t *testing.T) {
 	require.Equal(t, []float64{6, 6, 6}, f.Rows[0].Capacities)
 }
 
+// Programs depend on these names.
+func TestNamesInJSON(t *testing.T) {
+	var out bytes.Buffer
+	require.NoError(t, json.Compact(&out, []byte(fitlimit(t, logAt(0, 0, 1, 0)+"x\n", "-json", "-refill", "0.5", "-try", "1,0.5"))))
+	require.JSONEq(t, `{"Requests":4,"Keys":2,"From":"2026-11-30T12:00:00Z","To":"2026-11-30T12:00:01Z",
+		"Broken":1,"FirstBroken":"-: line 5: it is not of the form: address ident user [time] \"request\" status bytes: x",
+		"WholeSeconds":true,"Shares":[0],"Rows":[{"Refill":0.5,"Capacities":[2],"Band":0.5}],
+		"Neediest":[{"Key":"192.0.2.2","Capacity":2,"Refill":0.5},{"Key":"192.0.2.1","Capacity":1.5,"Refill":0.5}],
+		"Tries":[{"Limit":{"Capacity":1,"RefillPerSec":0.5},"Refused":2,"Share":0.5,"RefusedKeys":2,
+			"First":{"Key":"192.0.2.2","At":"2026-11-30T12:00:00Z","Cost":1,"Wait":2000000000},
+			"MedianWait":1000000000,"LongestWait":2000000000,
+			"MostRefused":[{"Key":"192.0.2.1","Requests":2,"Refused":1},{"Key":"192.0.2.2","Requests":2,"Refused":1}]}]}`, out.String())
+}
+
 func TestRefillsAreChosenFromTheLog(t *testing.T) {
 	for _, log := range []string{readme, logAt(7), logAt(0, 0, 0), logAt(0, 59)} {
 		out := fitlimit(t, log)
@@ -98,7 +112,10 @@ func TestBadArgumentsAreErrors(t *testing.T) {
 		{readme, "-refill 0", "refill"},
 		{readme, "-try 10", "write a capacity and a refill"},
 		{readme, "-try 0,1", "capacity"},
-		{readme, "-least -1", "choose 0 or more"},
+		{readme, "-least -1", "choose 0 to 1e12"},
+		{readme, "-keys -1", "choose 0 or more"},
+		{readme, "- -", "name each log once"},
+		{readme, "main.go main.go", "name each log once"},
 		{readme, "-price x", "write a pattern and a cost"},
 		{readme, "-price /=2 -cost bytes", "choose one of the two"},
 		{readme, "no-such-file", "no-such-file"},
@@ -109,6 +126,63 @@ func TestBadArgumentsAreErrors(t *testing.T) {
 			require.ErrorContains(t, err, row.want)
 		})
 	}
+}
+
+// picture draws the picture of a log and returns its page.
+func picture(t *testing.T, log string, args ...string) string {
+	name := filepath.Join(t.TempDir(), "fit.html")
+	require.NoError(t, run(append([]string{"-picture", name}, args...), strings.NewReader(log), io.Discard, io.Discard))
+	page, err := os.ReadFile(name)
+	require.NoError(t, err)
+	return string(page)
+}
+
+// A key whose requests are all free needs a capacity of 0, which an axis of ratios cannot show.
+func TestPictureWithAKeyOfFreeRequests(t *testing.T) {
+	free := "192.0.2.9 - - [30/Nov/2026:12:00:00 +0000] \"GET /\" 304 -\n"
+	page := picture(t, readme+free, "-cost", "bytes")
+	require.Contains(t, page, "192.0.2.1")
+	require.NotContains(t, page, "192.0.2.9")
+}
+
+// One refill has one point for each share, which no line would show.
+func TestPictureOfOneRefill(t *testing.T) {
+	require.Contains(t, picture(t, readme, "-refill", "2"), "<path")
+	require.Contains(t, picture(t, logAt(7), "-refill", "2", "-refused", "0", "-keys", "0"), "<path")
+	require.NotContains(t, picture(t, readme, "-keys", "0"), "Refused first")
+}
+
+func TestNoKeysAreListedWithKeys0(t *testing.T) {
+	require.NotContains(t, fitlimit(t, readme, "-keys", "0"), "refuses these first")
+	require.NotContains(t, fitlimit(t, readme, "-keys", "0", "-try", "1,0.1"), "192.0.2.2")
+}
+
+func TestRefillsAreSorted(t *testing.T) {
+	require.Equal(t, fitlimit(t, readme, "-refill", "1", "-refill", "2"), fitlimit(t, readme, "-refill", "2", "-refill", "1", "-refill", "2"))
+}
+
+// A key comes from the network: its control characters do not reach the terminal.
+func TestKeysCannotSteerTheTerminal(t *testing.T) {
+	log := `{"ts":1,"k":"a\u001b[2J\tb"}` + "\n" + `{"ts":1,"k":"a\u001b[2J\tb"}` + "\n\x1b[2J\n"
+	for _, try := range []string{"-keys=1", "-try=1,1"} {
+		out := fitlimit(t, log, "-format", "json", "-time", "ts", "-key", "k", try)
+		require.NotContains(t, out, "\x1b")
+		require.Contains(t, out, `"a\x1b[2J\tb"`)
+	}
+}
+
+// More than 2^42 tokens at the least refill: the refills are chosen above it.
+func TestRefillsOfVeryLargeCosts(t *testing.T) {
+	log := strings.Replace(readme, "200 1\n", "200 4000000000000\n", 2)
+	require.Contains(t, fitlimit(t, strings.Replace(log, ":12:00:00", ":11:00:00", 1), "-key", "none", "-cost", "bytes"), "4000000000002  4000000000002")
+}
+
+// The table is not lost where the picture cannot be written.
+func TestTableWithoutPicture(t *testing.T) {
+	var out bytes.Buffer
+	err := run([]string{"-picture", t.TempDir() + "/none/fit.html"}, strings.NewReader(readme), &out, io.Discard)
+	require.ErrorContains(t, err, "choose another file with -picture")
+	require.Contains(t, out.String(), "The least capacity")
 }
 
 func TestFreeRequestsNeedNoCapacity(t *testing.T) {

@@ -1,8 +1,11 @@
 package main
 
 import (
+	"errors"
+	"fmt"
 	"io"
 	"os"
+	"slices"
 
 	"github.com/schollz/progressbar/v3"
 	"golang.org/x/term"
@@ -20,9 +23,14 @@ type inputs struct {
 func open(c *config, in io.Reader, progress io.Writer) (*inputs, error) {
 	i := &inputs{}
 	var readers []io.Reader
+	var known []os.FileInfo
 	size := int64(0)
-	for _, name := range c.files {
+	for n, name := range c.files {
 		if name == "-" {
+			if slices.Contains(c.files[:n], name) {
+				i.close()
+				return nil, errors.New("standard input was given before: name each log once")
+			}
 			readers, size = append(readers, in), -1
 			continue
 		}
@@ -33,10 +41,18 @@ func open(c *config, in io.Reader, progress io.Writer) (*inputs, error) {
 		}
 		i.files = append(i.files, file)
 		readers = append(readers, file)
-		if info, err := file.Stat(); err != nil || !info.Mode().IsRegular() {
+		info, err := file.Stat()
+		switch {
+		case err != nil || !info.Mode().IsRegular():
 			size = -1
-		} else if size >= 0 {
+		case slices.ContainsFunc(known, func(other os.FileInfo) bool { return os.SameFile(info, other) }):
+			i.close()
+			return nil, fmt.Errorf("%s was given before: name each log once", name)
+		case size >= 0:
 			size += info.Size()
+		}
+		if err == nil {
+			known = append(known, info)
 		}
 	}
 	if isTerminal(progress) {

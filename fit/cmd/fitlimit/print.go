@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/aa014e13/tokenbucket"
+	"github.com/aa014e13/tokenbucket/fit/internal/accesslog"
 )
 
 // printJSON prints everything, for programs. Waits are in nanoseconds.
@@ -20,7 +21,7 @@ func (f *fitting) printJSON(out io.Writer) error {
 	return encoder.Encode(f)
 }
 
-func (f *fitting) print(out io.Writer, picture string) error {
+func (f *fitting) print(out io.Writer) error {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprintln(w, f.summary())
 	for _, warning := range f.warnings() {
@@ -30,9 +31,6 @@ func (f *fitting) print(out io.Writer, picture string) error {
 		f.printTries(w)
 	} else {
 		f.printTable(w)
-	}
-	if picture != "" {
-		fmt.Fprintf(w, "\nThe picture is in %s.\n", picture)
 	}
 	return w.Flush()
 }
@@ -50,7 +48,7 @@ func (f *fitting) warnings() (warnings []string) {
 		warnings = append(warnings, fmt.Sprintf("%d lines could not be read; the first is %s", f.Broken, f.FirstBroken))
 	}
 	if f.Late > 0 {
-		warnings = append(warnings, fmt.Sprintf("%d lines were further out of order than -window; they count as later than they were.", f.Late))
+		warnings = append(warnings, fmt.Sprintf("%d lines were further out of order than -window; they count as later than they were. Sort the log, or raise -window.", f.Late))
 	}
 	if f.WholeSeconds {
 		warnings = append(warnings, "The times are whole seconds, so a capacity may be off by up to one second's refill, as shown by ±.")
@@ -77,10 +75,10 @@ func (f *fitting) printTable(w io.Writer) {
 		}
 		fmt.Fprintln(w)
 	}
-	if f.perKey {
+	if f.perKey && len(f.Neediest) > 0 {
 		fmt.Fprintf(w, "\nA smaller capacity refuses these first, at %s tokens per second:\n\ncapacity\t  key\n", number(f.Neediest[0].Refill))
 		for _, n := range f.Neediest {
-			fmt.Fprintf(w, "%s\t  %s\n", number(n.Capacity), n.Key)
+			fmt.Fprintf(w, "%s\t  %s\n", number(n.Capacity), accesslog.Printable(n.Key))
 		}
 	}
 	fmt.Fprintf(w, "\nIn Go, with the least refill beyond which more refill saves little capacity:\n\n%s\n", f.code())
@@ -98,10 +96,10 @@ func (f *fitting) printTries(w io.Writer) {
 		}
 		fmt.Fprintf(w, "\n%s,%s refused first: %s at %s, a cost of %s.\n", number(t.Limit.Capacity), number(t.Limit.RefillPerSec),
 			keyName(t.First.Key), t.First.At.Format(time.RFC3339Nano), number(t.First.Cost))
-		if f.perKey {
+		if f.perKey && len(t.MostRefused) > 0 {
 			fmt.Fprint(w, "\nrefused\tof\t  key\n")
 			for _, k := range t.MostRefused {
-				fmt.Fprintf(w, "%d\t%d\t  %s\n", k.Refused, k.Requests, k.Key)
+				fmt.Fprintf(w, "%d\t%d\t  %s\n", k.Refused, k.Requests, accesslog.Printable(k.Key))
 			}
 		}
 	}
@@ -121,7 +119,7 @@ func keyName(key string) string {
 	if key == "" {
 		return "a request"
 	}
-	return key
+	return accesslog.Printable(key)
 }
 
 func shareName(share float64) string {

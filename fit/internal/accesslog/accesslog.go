@@ -6,7 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strconv"
 	"time"
+	"unicode/utf8"
 )
 
 // Record is one request.
@@ -35,7 +37,7 @@ type Options struct {
 	// Time, Key and Cost name fields. In JSON they are paths, as in "request.remote_ip".
 	// In CLF they are address, user, method, path, status, bytes, referer and agent.
 	Time string // by default, as the format has it
-	Key  string // by default, the client's address; None for one bucket in all
+	Key  string // None for one bucket in all; by default, the client's address. JSON has no default
 	Cost string // by default, each request costs 1, or its price
 
 	Prices *Prices // by method and path; nil: none
@@ -77,12 +79,24 @@ func (e *brokenLine) Error() string {
 	if len(text) > 200 {
 		text = text[:200] + "..."
 	}
-	return fmt.Sprintf("line %d: %v: %s", e.number, e.reason, text)
+	return fmt.Sprintf("line %d: %v: %s", e.number, e.reason, Printable(text))
+}
+
+// Printable returns text from a log as it can be printed: in quotes and with escapes if it
+// holds anything but printable characters, which could steer a terminal.
+func Printable(text string) string {
+	for _, r := range text {
+		if !strconv.IsPrint(r) || r == utf8.RuneError {
+			return strconv.Quote(text)
+		}
+	}
+	return text
 }
 
 // newSource returns the source of a log in the given form.
 func newSource(r io.Reader, o Options) (source, error) {
 	lines := newLines(r)
+	lines.skipBlanks()
 	format := o.Format
 	if format == Auto {
 		first, err := lines.peek()
@@ -104,6 +118,9 @@ func newSource(r io.Reader, o Options) (source, error) {
 	case JSON:
 		if o.Time == "" {
 			return nil, errors.New("lines of JSON: name the field of the time with -time")
+		}
+		if o.Key == "" {
+			return nil, errors.New("lines of JSON: name the field of the key with -key, or -key none for one bucket in all")
 		}
 		lines.parse = newJSONParser(jsonFields(o)).parse
 	default:

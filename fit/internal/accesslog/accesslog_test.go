@@ -58,7 +58,7 @@ func TestFormats(t *testing.T) {
 			accesslog.Record{At: noon.Add(250 * time.Millisecond), Key: "192.0.2.1", Cost: 1}},
 		{"json", `{"at":"2026-11-30T14:00:00.5+02:00","user":{"id":7},"bytes":12}`, accesslog.Options{Time: "at", Key: "user.id", Cost: "bytes"},
 			accesslog.Record{At: noon.Add(500 * time.Millisecond), Key: "7", Cost: 12}},
-		{"json in milliseconds", `{"ts":1796040000250,"addr":"192.0.2.1"}`, accesslog.Options{Time: "ts"},
+		{"json in milliseconds", `{"ts":1796040000250,"addr":"192.0.2.1"}`, accesslog.Options{Time: "ts", Key: accesslog.None},
 			accesslog.Record{At: noon.Add(250 * time.Millisecond), Cost: 1}},
 		{"csv", "time,address,bytes\n2026-11-30T12:00:00Z,[2001:db8::1]:443,9\n", accesslog.Options{Cost: "bytes"},
 			accesslog.Record{At: noon, Key: "2001:db8::/64", Cost: 9}},
@@ -76,7 +76,7 @@ func line(clock, rest string) string {
 }
 
 func TestZonesMerge(t *testing.T) {
-	records, _ := readAll(t, accesslog.Options{Time: "t", Format: accesslog.JSON}, time.Minute,
+	records, _ := readAll(t, accesslog.Options{Time: "t", Key: accesslog.None, Format: accesslog.JSON}, time.Minute,
 		`{"t":"2026-11-30T14:00:01+02:00"}`+"\n"+`{"t":"2026-11-30T12:00:00Z"}`)
 	require.Equal(t, noon, records[0].At)
 	require.Equal(t, noon.Add(time.Second), records[1].At)
@@ -91,7 +91,7 @@ func TestFilesMergeByTime(t *testing.T) {
 		paths = append(paths, r.Key)
 	}
 	require.Equal(t, []string{"/1", "/2", "/3", "/4"}, paths)
-	require.True(t, log.Whole)
+	require.True(t, log.HasWholeSeconds())
 }
 
 func TestLinesAreSortedWithinTheWindow(t *testing.T) {
@@ -122,9 +122,40 @@ func TestBrokenJSONAndCSV(t *testing.T) {
 		_, log := readAll(t, accesslog.Options{Format: accesslog.JSON, Time: "ts", Key: "key", Cost: "cost"}, 0, text)
 		require.Equal(t, 1, log.Broken, text)
 	}
-	records, log := readAll(t, accesslog.Options{Format: accesslog.CSV}, 0, "time,address\nx,192.0.2.1\n1,2,3\n1796040000,192.0.2.1\n")
-	require.Equal(t, 2, log.Broken)
+	records, log := readAll(t, accesslog.Options{Format: accesslog.CSV}, 0, "time,address\na\"b,c\nx,192.0.2.1\n1,2,3\n1e30,x\n-1,x\n1796040000,192.0.2.1\n1,\"open\n1,x\n")
+	require.Equal(t, 6, log.Broken)
+	require.Contains(t, log.FirstBroken, "line 2: ")
 	require.Len(t, records, 1)
+}
+
+func TestStartOfALog(t *testing.T) {
+	for _, start := range []string{"\ufeff", "\n\n", "\r\n", "\ufeff\n"} {
+		for _, text := range []string{"time,address\r\n1796040000,192.0.2.1\r\n", line("12:00:00 +0000", `"GET /" 200 1`) + "\r\n"} {
+			records, log := readAll(t, accesslog.Options{}, 0, start+text)
+			require.Empty(t, log.FirstBroken, "%q", start+text)
+			require.Equal(t, []accesslog.Record{{At: noon, Key: "192.0.2.1", Cost: 1}}, records)
+		}
+	}
+	_, log := readAll(t, accesslog.Options{}, 0, "\n\n"+line("12:00:00 +0000", `"GET /" 200 1`)+"x")
+	require.Contains(t, log.FirstBroken, "a: line 4: ")
+}
+
+func TestVeryLongLines(t *testing.T) {
+	long := line("12:00:00 +0000", `"GET /`+strings.Repeat("x", 1<<18)+`" 200 1`)
+	tooLong := line("12:00:00 +0000", `"GET /`+strings.Repeat("x", 1<<21)+`" 200 1`)
+	records, log := readAll(t, accesslog.Options{}, 0, long+tooLong+long)
+	require.Len(t, records, 2)
+	require.Equal(t, 1, log.Broken)
+	require.Contains(t, log.FirstBroken, "a: line 2: it is longer than 1 MiB")
+}
+
+// The band is shown if one of several logs has whole seconds.
+func TestWholeSecondsInOneOfTwoLogs(t *testing.T) {
+	fine := `{"ts":1796040000.25,"request":{"remote_ip":"192.0.2.1"}}`
+	_, log := readAll(t, accesslog.Options{}, 0, fine, line("12:00:00 +0000", `"GET /" 200 1`))
+	require.True(t, log.HasWholeSeconds())
+	_, log = readAll(t, accesslog.Options{Key: "address"}, 0, fine, "")
+	require.False(t, log.HasWholeSeconds())
 }
 
 func TestPrices(t *testing.T) {
@@ -148,8 +179,8 @@ func TestGzip(t *testing.T) {
 	w := gzip.NewWriter(&packed)
 	io.WriteString(w, line("12:00:00 +0000", `"GET /" 200 1`))
 	require.NoError(t, w.Close())
-	records, _ := readAll(t, accesslog.Options{}, 0, packed.String())
-	require.Len(t, records, 1)
+	records, _ := readAll(t, accesslog.Options{}, 0, packed.String()+packed.String())
+	require.Len(t, records, 2, "a file of two members")
 }
 
 func TestOpenRejectsWhatItCannotRead(t *testing.T) {
@@ -160,7 +191,8 @@ func TestOpenRejectsWhatItCannotRead(t *testing.T) {
 	}{
 		{"no format", "hello", accesslog.Options{}},
 		{"an unknown format", "", accesslog.Options{Format: "xml"}},
-		{"JSON without a time", "{}", accesslog.Options{}},
+		{"JSON without a time", "{}", accesslog.Options{Key: "k"}},
+		{"JSON without a key", "{}", accesslog.Options{Time: "ts"}},
 		{"an unknown field", line("12:00:00 +0000", `"GET /" 200 1`), accesslog.Options{Key: "cookie"}},
 		{"an unknown cost", line("12:00:00 +0000", `"GET /" 200 1`), accesslog.Options{Cost: "time taken"}},
 		{"a field of the time", line("12:00:00 +0000", `"GET /" 200 1`), accesslog.Options{Time: "ts"}},

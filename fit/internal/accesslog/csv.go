@@ -57,14 +57,14 @@ func defaultTo(name, byDefault string) string {
 
 func (s *csvSource) Next() (record Record, err error) {
 	row, err := s.reader.Read()
-	line, _ := s.reader.FieldPos(0)
 	var broken *csv.ParseError
 	switch {
 	case errors.As(err, &broken):
-		return record, &brokenLine{broken.Line, fmt.Sprintf("%q", row), broken.Err}
+		return record, &brokenLine{broken.StartLine, fmt.Sprintf("%q", row), broken.Err}
 	case err != nil:
 		return record, err
 	}
+	line, _ := s.reader.FieldPos(0) // it panics after a row without fields
 	if record.At, err = parseTime(row[s.time]); err != nil {
 		return record, &brokenLine{line, fmt.Sprintf("%q", row), err}
 	}
@@ -94,8 +94,8 @@ func parseTime(text string) (time.Time, error) {
 			return at, nil
 		}
 	}
-	if n, err := strconv.ParseFloat(text, 64); err == nil && n-n == 0 {
-		return unixTime(n), nil
+	if n, err := strconv.ParseFloat(text, 64); err == nil {
+		return unixTime(n)
 	}
 	return time.Time{}, fmt.Errorf("its time %q is neither like 2006-01-02T15:04:05Z nor a number of seconds since 1970", text)
 }

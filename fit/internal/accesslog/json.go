@@ -22,7 +22,7 @@ func caddyFields(o Options) fields {
 	if f.time == "" {
 		f.time = "ts"
 	}
-	if f.key == "" {
+	if f.key == "" || f.key == "address" {
 		f.key, f.keyIsAddress = "request.remote_ip", true
 	}
 	return f
@@ -84,7 +84,7 @@ func orNone(path string) string {
 func jsonTime(value gjson.Result) (time.Time, error) {
 	switch value.Type {
 	case gjson.Number:
-		return unixTime(value.Num), nil
+		return unixTime(value.Num)
 	case gjson.String:
 		return parseTime(value.Str)
 	default:
@@ -92,12 +92,15 @@ func jsonTime(value gjson.Result) (time.Time, error) {
 	}
 }
 
-// unixTime returns the time of a number of seconds, milliseconds, microseconds or
-// nanoseconds since 1970, whichever puts it before the year 5138.
-func unixTime(n float64) time.Time {
-	for n >= 1e11 && n < 1e20 {
+// unixTime returns the time of a number of seconds since 1970. A number that would be
+// after the year 5138 counts milliseconds, microseconds or nanoseconds.
+func unixTime(n float64) (time.Time, error) {
+	if !(n >= 0 && n < 1e20) {
+		return time.Time{}, fmt.Errorf("%v is not a time since 1970 in seconds, milliseconds, microseconds or nanoseconds", n)
+	}
+	for n >= 1e11 {
 		n /= 1000
 	}
 	seconds, fraction := math.Modf(n)
-	return time.Unix(int64(seconds), int64(math.Round(fraction*1e9)))
+	return time.Unix(int64(seconds), int64(math.Round(fraction*1e9))), nil
 }

@@ -5,18 +5,21 @@ import (
 	"strings"
 )
 
-// keyMaker makes keys of fields. Equal fields yield one string, so that a key that comes
+// keyMaker makes keys of fields. It remembers the latest fields, so that a key that comes
 // often is allocated once.
 type keyMaker struct {
 	isAddress bool
 	known     map[string]string
 }
 
+// maxKnown bounds the fields that a keyMaker remembers: one /64 can hold any number of addresses.
+const maxKnown = 1 << 16
+
 func (m *keyMaker) make(field []byte) string {
 	if key, ok := m.known[string(field)]; ok {
 		return key
 	}
-	if m.known == nil {
+	if m.known == nil || len(m.known) == maxKnown {
 		m.known = map[string]string{}
 	}
 	text := string(field)

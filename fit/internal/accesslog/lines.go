@@ -19,6 +19,28 @@ func newLines(r io.Reader) *lines {
 	return &lines{reader: bufio.NewReaderSize(r, 1<<16)}
 }
 
+// maxLine is the length from which on a line is broken, in bytes.
+const maxLine = 1 << 20
+
+var byteOrderMark = []byte("\xef\xbb\xbf")
+
+// skipBlanks skips a byte order mark and empty lines at the start.
+func (l *lines) skipBlanks() {
+	if start, _ := l.reader.Peek(len(byteOrderMark)); bytes.Equal(start, byteOrderMark) {
+		l.reader.Discard(len(byteOrderMark))
+	}
+	for {
+		start, _ := l.reader.Peek(1)
+		if len(start) == 0 || start[0] != '\n' && start[0] != '\r' {
+			return
+		}
+		if start[0] == '\n' {
+			l.number++
+		}
+		l.reader.Discard(1)
+	}
+}
+
 // peek returns the first line, or what of it fits the buffer, without reading it.
 func (l *lines) peek() ([]byte, error) {
 	for size := 1 << 10; ; size *= 2 {
@@ -45,6 +67,9 @@ func (l *lines) Next() (Record, error) {
 		if len(line) == 0 {
 			continue
 		}
+		if len(line) > maxLine {
+			return Record{}, &brokenLine{l.number, string(line[:maxLine]), errors.New("it is longer than 1 MiB")}
+		}
 		record, err := l.parse(line)
 		if err != nil {
 			return Record{}, &brokenLine{l.number, string(line), err}
@@ -53,13 +78,16 @@ func (l *lines) Next() (Record, error) {
 	}
 }
 
-// readLine returns a line without its end. It is valid until the next call.
+// readLine returns a line without its end, or a part above maxLine of a longer one. It is
+// valid until the next call.
 func (l *lines) readLine() ([]byte, error) {
 	line, err := l.reader.ReadSlice('\n')
 	if errors.Is(err, bufio.ErrBufferFull) {
 		l.long = l.long[:0]
 		for errors.Is(err, bufio.ErrBufferFull) {
-			l.long = append(l.long, line...)
+			if len(l.long) <= maxLine {
+				l.long = append(l.long, line...)
+			}
 			line, err = l.reader.ReadSlice('\n')
 		}
 		l.long = append(l.long, line...)

@@ -19,7 +19,6 @@ type Log struct {
 	Broken      int    // lines that could not be read
 	FirstBroken string // the first of them, and why
 	Late        int    // records earlier than the window allows; each counts at the instant of the one before it
-	Whole       bool   // all times are whole seconds
 
 	inputs inputs
 	last   time.Time
@@ -34,6 +33,7 @@ type input struct {
 	waiting records // read, not yet returned
 	newest  time.Time
 	isRead  bool
+	isFine  bool // a time was not a whole second
 }
 
 // Open returns the log that several readers hold together; names stand in messages. Lines
@@ -45,7 +45,7 @@ func Open(names []string, readers []io.Reader, o Options, window time.Duration) 
 	if window < 0 {
 		return nil, fmt.Errorf("window %v: choose 0 or more", window)
 	}
-	l := &Log{Whole: true}
+	l := &Log{}
 	for i, r := range readers {
 		plain, err := unzip(r)
 		if err == nil {
@@ -74,6 +74,12 @@ func unzip(r io.Reader) (io.Reader, error) {
 		return gzip.NewReader(buffered)
 	}
 	return buffered, nil
+}
+
+// HasWholeSeconds reports whether any of the logs has only times in whole seconds. It
+// holds once Next has returned io.EOF.
+func (l *Log) HasWholeSeconds() bool {
+	return slices.ContainsFunc(l.inputs, func(in *input) bool { return !in.newest.IsZero() && !in.isFine })
 }
 
 // Next returns the next record, and io.EOF at the end.
@@ -111,7 +117,7 @@ func (l *Log) fill(in *input) error {
 			return fmt.Errorf("%s: %w", in.name, err)
 		default:
 			l.Lines++
-			l.Whole = l.Whole && record.At.Nanosecond() == 0
+			in.isFine = in.isFine || record.At.Nanosecond() != 0
 			if record.At.After(in.newest) {
 				in.newest = record.At
 			}
