@@ -8,10 +8,12 @@ import (
 )
 
 // AddressKey returns the function that makes a key of a client's address, as New does by
-// default, for use inside a function for WithKey. It takes the options about addresses
-// only: WithIPv6Prefix and one of WithTrustedProxies, WithTrustedHops, WithForwarded and
-// WithTrustedHeader. Any other option is an ErrInvalidOption. The function returned may
-// be called by any number of goroutines.
+// default, for use inside a function for WithKey. If that function also returns other
+// keys, such as names of users, put a prefix in front of one kind, so that no name equals
+// an address. AddressKey accepts only the options about addresses: WithIPv6Prefix and one of
+// WithTrustedProxies, WithTrustedHops, WithForwarded and WithTrustedHeader. Any other
+// option is an ErrInvalidOption. The function returned may be called by any number of
+// goroutines.
 func AddressKey(opts ...Option) (func(*http.Request) string, error) {
 	a := newAddresses()
 	for i, opt := range opts {
@@ -29,8 +31,8 @@ func AddressKey(opts ...Option) (func(*http.Request) string, error) {
 }
 
 // WithIPv6Prefix sets how many leading bits of an IPv6 address make a key, from 1 to
-// 128. Other values are an ErrInvalidOption. A customer who has more addresses than one
-// prefix holds has several buckets. By default, it is 64: few customers get less.
+// 128. Other values are an ErrInvalidOption. A client that has more addresses than one
+// prefix contains has several buckets. By default, it is 64, the size of most networks.
 func WithIPv6Prefix(bits int) Option {
 	return addressOption(func(a *addresses) { a.ipv6Bits = bits })
 }
@@ -38,7 +40,7 @@ func WithIPv6Prefix(bits int) Option {
 // addresses makes keys of the clients' addresses.
 type addresses struct {
 	ipv6Bits int
-	sources  []source // at most one, once validated; without any, the peer's address counts
+	sources  []source // at most one after validate; if there is none, the peer's address counts
 }
 
 func newAddresses() addresses { return addresses{ipv6Bits: 64} }
@@ -77,9 +79,10 @@ func (a *addresses) key(r *http.Request) string {
 	return a.keyOf(client)
 }
 
-// ipv4Host returns the host of "host:port" if it has only digits and dots, and the port
-// only digits. An IPv4 address has one spelling, and anything else of digits and dots is
-// a key as it is. So most keys are a part of RemoteAddr and need no parsing.
+// ipv4Host returns the host of "host:port" if the host has only digits and dots, and the
+// port only digits. Such a host is the key as it is: an IPv4 address has only one spelling,
+// and unparsed returns any other such text unchanged too. So most keys are a part of
+// RemoteAddr and need no parsing.
 func ipv4Host(hostPort string) (host string, ok bool) {
 	colon := len(hostPort) - 1
 	for colon >= 0 && isDigit(hostPort[colon]) {
@@ -99,8 +102,8 @@ func ipv4Host(hostPort string) (host string, ok bool) {
 
 func isDigit(c byte) bool { return '0' <= c && c <= '9' }
 
-// unparsed returns the key of a peer that is not an address, such as one on a Unix
-// socket. A port does not count: it would make a key of every connection.
+// unparsed returns the key of a peer that has no IP address, such as one on a Unix
+// socket. The port is left out, or each connection would have a key of its own.
 func unparsed(remoteAddr string) string {
 	if host, _, err := net.SplitHostPort(remoteAddr); err == nil {
 		return host
@@ -108,7 +111,7 @@ func unparsed(remoteAddr string) string {
 	return remoteAddr
 }
 
-// keyOf returns an IPv4 address whole and the prefix of an IPv6 address.
+// keyOf returns the key of an address: all of an IPv4 address, the prefix of an IPv6 one.
 func (a *addresses) keyOf(client netip.Addr) string {
 	var buf [48]byte
 	if client.Is4() {
@@ -118,8 +121,8 @@ func (a *addresses) keyOf(client netip.Addr) string {
 	return string(prefix.AppendTo(buf[:0]))
 }
 
-// parseAddr reads an address with or without a port, an IPv6 address with or
-// without brackets. IPv4-mapped addresses are folded into IPv4, and zones dropped.
+// parseAddr reads an address with or without a port. An IPv6 address may have brackets.
+// IPv4-mapped addresses become IPv4 addresses, and zones are dropped.
 func parseAddr(s string) (netip.Addr, bool) {
 	if addrPort, err := netip.ParseAddrPort(s); err == nil {
 		return fold(addrPort.Addr()), true

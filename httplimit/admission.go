@@ -9,10 +9,10 @@ import (
 )
 
 // WithAdmission puts an *Admission into the context of every request that goes on, for
-// AdmissionFromContext. With it a handler that learns the true cost of a request
-// afterwards, such as the size of an upload, charges or refunds the difference. What
-// the handler sets in the request, such as Pattern and path values, is copied back to the
-// request that layers outside the middleware have.
+// AdmissionFromContext. Use it if a handler learns the true cost of a request only
+// afterwards, such as the size of an upload: the handler then charges or refunds the
+// difference. What the handler sets in the request, such as Pattern and path values, is
+// copied back to the request that layers outside the middleware have.
 //
 // The limiter, and the fallback if there is one, need the methods Refund and Charge, see
 // Limiter; otherwise New returns ErrInvalidOption. By default, there is no Admission.
@@ -20,19 +20,20 @@ func WithAdmission() Option {
 	return serverOption(func(c *config) { c.admission = true })
 }
 
-// Admission is a request that a limiter has admitted, and the way to settle its cost.
+// Admission describes a request that was admitted. Its methods settle the request's cost.
 //
-// Its methods act on the same key and on the limiter that decided, which may be the
+// The methods act on the same key and on the limiter that decided, which may be the
 // fallback. They work after the request's context has ended: they use the values of
 // their ctx, but neither its end nor its deadline. A Redis limiter has a timeout of its own.
-// If nobody decided, or WithReportOnly let through a request that was refused, nothing
-// was taken: then they do nothing and return nil. So do the methods of a nil Admission.
+// If no limiter could decide, or WithReportOnly admitted a request that was refused,
+// nothing was taken: then the methods do nothing and return nil. The methods of a nil
+// Admission do nothing too.
 //
 // The methods may be called by any number of goroutines, any number of times.
 type Admission struct {
 	Key      string
-	Cost     float64              // tokens taken; with WithCostEach, those of the limit that Decision describes
-	Costs    []float64            // tokens taken, one for each limit; nil without WithCostEach
+	Cost     float64              // tokens; with WithCostEach, the cost for the limit that Decision describes
+	Costs    []float64            // tokens, one cost for each limit; nil without WithCostEach
 	Decision tokenbucket.Decision // zero if no limiter could decide
 
 	limiter Limiter // nil if nothing was taken
@@ -42,14 +43,14 @@ type Admission struct {
 type admissionKey struct{}
 
 // AdmissionFromContext returns the Admission of the innermost middleware with
-// WithAdmission that the request has passed, nil if there is none.
+// WithAdmission that admitted the request, nil if there is none.
 func AdmissionFromContext(ctx context.Context) *Admission {
 	a, _ := ctx.Value(admissionKey{}).(*Admission)
 	return a
 }
 
-// Outer returns the Admission of the next middleware outside, if several are nested,
-// nil if there is none.
+// Outer returns the Admission of the next middleware outside this one, if several with
+// WithAdmission are nested, nil if there is none.
 func (a *Admission) Outer() *Admission {
 	if a == nil {
 		return nil
@@ -57,13 +58,13 @@ func (a *Admission) Outer() *Admission {
 	return a.outer
 }
 
-// Charge takes a cost, in tokens, from what the key has, also into debt. It returns
-// ErrInvalidCost unless the cost is finite and 0 or more, or the limiter's error.
+// Charge takes a cost, in tokens, from the key's bucket, which may go into debt. It
+// returns ErrInvalidCost unless the cost is finite and 0 or more, or the limiter's error.
 func (a *Admission) Charge(ctx context.Context, cost float64) error {
 	return a.settle(ctx, ask{cost: cost}, ask.charge)
 }
 
-// Refund gives a cost, in tokens, back to what the key has, up to the capacity. Errors
+// Refund gives a cost, in tokens, back to the key's bucket, up to the capacity. Errors
 // are those of Charge.
 func (a *Admission) Refund(ctx context.Context, cost float64) error {
 	return a.settle(ctx, ask{cost: cost}, ask.refund)
@@ -89,6 +90,7 @@ func (a *Admission) settle(ctx context.Context, cost ask, do func(ask, context.C
 	return do(cost, context.WithoutCancel(ctx), a.limiter)
 }
 
+// admission returns the Admission of a request that goes on.
 func (v *verdict) admission() *Admission {
 	a := &Admission{Key: v.ask.key, Cost: v.cost, Costs: slices.Clone(v.ask.costs), Decision: v.decision}
 	if !v.refused {
@@ -102,8 +104,9 @@ func serveAdmitted(next http.Handler, w http.ResponseWriter, r *http.Request, a 
 	ctx := r.Context()
 	a.outer = AdmissionFromContext(ctx)
 	admitted := r.WithContext(context.WithValue(ctx, admissionKey{}, a))
-	// Handlers further inside write into the copy: a ServeMux its pattern, ParseMultipartForm
-	// the files that the server removes at the end. Without the copy they would write into r.
+	// Inner handlers write into the copy: a ServeMux writes its pattern, ParseMultipartForm
+	// writes the files that the server removes at the end. Copy this back into r, where the
+	// outer layers and the server look for it.
 	defer func() { *r = *admitted.WithContext(ctx) }()
 	next.ServeHTTP(w, admitted)
 }

@@ -6,8 +6,8 @@ import (
 	"fmt"
 )
 
-// ask is what a request wants from a limiter: the same cost from all limits, or one
-// cost from each.
+// ask is what a request asks of a limiter: the same cost from all limits, or one cost
+// from each.
 type ask struct {
 	key   string
 	each  bool
@@ -27,7 +27,7 @@ func (a *ask) costOf(limit int) float64 {
 	}
 }
 
-// isUnequal reports whether the limits are asked for different costs. Equal ones are
+// isUnequal reports whether the limits are asked for different costs. Equal costs are
 // the same as one cost for all.
 func (a *ask) isUnequal() bool {
 	if a.each {

@@ -21,9 +21,10 @@ type contender struct {
 	handler http.Handler
 }
 
-// contenders returns the bare handler first, all of which answer in one way. The
-// client is known, and all fields are on. What httplimit costs over the fields is its
-// own; what those cost over the bare handler is the writer's, whoever sets them.
+// contenders returns handlers that answer in the same way, the bare handler first. The
+// client has a bucket already, and all fields are on. The difference between the constant
+// fields and the bare handler is the cost of setting any fields; the difference between
+// httplimit and the constant fields is the cost of httplimit.
 func contenders(t testing.TB, admitted bool) []contender {
 	t.Helper()
 	limit, cost := tokenbucket.Limit{Capacity: 1000, RefillPerSec: 0.1}, 1e-6
@@ -52,7 +53,7 @@ func tooMany(w http.ResponseWriter, _ *http.Request) {
 	http.Error(w, "too many requests", http.StatusTooManyRequests)
 }
 
-// idiom is what one writes by hand: no fields but Retry-After, no keys.
+// idiom is a limiter as written by hand: no fields but Retry-After, no keys.
 func idiom(bucket *tokenbucket.Bucket, cost float64, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if wait, ok := bucket.TryAcquire(cost); !ok {
@@ -75,14 +76,14 @@ func constantFields(next http.Handler, admitted bool) http.Handler {
 	return values.Refuse("Tokens needed: 1000, left: 0. Retry in 10000 s.")
 }
 
-// reusedWriter is a recorder of the barest kind, whose header keeps its memory.
+// reusedWriter is a minimal recorder. It reuses its header.
 type reusedWriter struct{ header http.Header }
 
 func (w *reusedWriter) Header() http.Header         { return w.header }
 func (w *reusedWriter) Write(b []byte) (int, error) { return len(b), nil }
 func (w *reusedWriter) WriteHeader(int)             {}
 
-// BenchmarkMiddleware is what a request costs with a writer that costs nothing itself.
+// BenchmarkMiddleware measures a request with a writer that takes almost no time.
 func BenchmarkMiddleware(b *testing.B) {
 	w := &reusedWriter{http.Header{}}
 	benchmark(b, func() http.ResponseWriter {
@@ -112,7 +113,8 @@ func benchmark(b *testing.B, writer func() http.ResponseWriter) {
 	}
 }
 
-// TestAllocations counts those over the fields themselves, and so over the body.
+// TestAllocations counts the allocations of the middleware beyond those of a handler that
+// sets constant fields and sends a constant body.
 func TestAllocations(t *testing.T) {
 	for admitted, most := range map[bool]float64{true: 1, false: 2} {
 		allocations := map[string]float64{}

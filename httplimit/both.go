@@ -11,23 +11,24 @@ import (
 	"github.com/aa014e13/tokenbucket"
 )
 
-// Both takes from two limiters, for example from a client's own and from one for
-// everybody. The first is asked first, so a client that is refused there takes nothing
-// from the second. If the second refuses or fails, the first gets its tokens back; until
-// then, for as long as the second takes to answer, other requests for the same key find
-// them gone. If giving back fails, Both returns that error. Both limiters see the same
+// Both returns a Limiter that takes from two limiters, for example from a client's own
+// and from one for all clients. The first is asked first, so a request that it refuses
+// takes nothing from the second. If the second refuses or fails, the first gets its tokens
+// back. Until then, while the second decides, other requests for the same key cannot use
+// these tokens. If giving back fails, that error is returned. Both limiters get the same
 // key; for two different keys, nest two middlewares.
 //
-// A refusal is the one of the limiter that refused: the second is not asked about what
-// the first refuses, and may make the client wait once more. An admission is the one of
-// the limiter that would make the same cost wait longer next or, if they do not differ,
-// of the one that has less left. What remains is what both would admit. LimitIndex
-// counts the limits of the limiter that decided; an Event also has its LimiterIndex.
+// On a refusal, the decision is that of the limiter that refused. The second is not asked
+// if the first refuses, so the client may have to wait once more for the second. On
+// admission, the decision is that of the limiter that would make the same cost wait longer
+// next or, if they do not differ, of the limiter that has less left. The header fields
+// report as remaining what both would admit. LimitIndex counts the limits of the limiter
+// that decided; an Event also has its LimiterIndex.
 //
 // The Limiter returned also has Limits, TakeEach, Refund, RefundEach, Charge and
-// ChargeEach. The costs of the functions that end in Each are in the order of Limits:
+// ChargeEach. The costs of the methods that end in Each are in the order of Limits:
 // first those of the first limiter, then those of the second. If one of the two limiters
-// does not have the method, they return errors.ErrUnsupported and change nothing.
+// lacks a method, it returns errors.ErrUnsupported and changes nothing.
 func Both(first Refunder, second Limiter) Limiter {
 	if first == nil || second == nil {
 		return nil // New returns an error for it
@@ -38,9 +39,9 @@ func Both(first Refunder, second Limiter) Limiter {
 type both struct {
 	first        Refunder
 	second       Limiter
-	limits       int // of the first, 0 if it does not report them
-	secondLimits int // likewise
-	limiters     int // in the first: more than 1 if it is made by Both
+	limits       int // how many the first has, 0 if it does not report them
+	secondLimits int // how many the second has, 0 if it does not report them
+	limiters     int // how many the first consists of: more than 1 if Both made it
 }
 
 func countLimiters(l Limiter) int {
@@ -81,7 +82,8 @@ func (b *both) ChargeEach(ctx context.Context, key string, costs ...float64) err
 	return b.settle(ctx, ask{key: key, each: true, costs: costs}, ask.charge)
 }
 
-// settle calls do for both limiters, or for none if one of them would refuse.
+// settle calls do for both limiters, or for none if the costs are invalid or one of them
+// lacks the method.
 func (b *both) settle(ctx context.Context, a ask, do func(ask, context.Context, Limiter) error) error {
 	own, common, ok := b.split(a)
 	switch {
@@ -95,7 +97,7 @@ func (b *both) settle(ctx context.Context, a ask, do func(ask, context.Context, 
 }
 
 // split returns what each of the two is asked for; ok is false if the number of costs
-// does not allow it.
+// is wrong.
 func (b *both) split(a ask) (own, common ask, ok bool) {
 	own, common = a, a
 	if !a.each {
@@ -108,17 +110,18 @@ func (b *both) split(a ask) (own, common ask, ok bool) {
 	return own, common, true
 }
 
-// outcome is a decision and what it does not say itself if two limiters decide.
+// outcome is a decision with what a Decision does not contain: which of several limiters
+// decided, and what all of them would admit.
 type outcome struct {
 	decision  tokenbucket.Decision
-	isKnown   bool    // the decision's limit: other people's limiters may leave it out
+	isKnown   bool    // whether the decision has a valid limit: a Limiter may leave it out
 	start     int     // index of the first limit of the limiter that decided, among the limits of all
 	limiter   int     // index of the limiter that decided
 	cost      float64 // for the limit that the decision describes, in tokens
-	remaining int64   // the largest whole cost that would be admitted now, by both
+	remaining int64   // the largest whole cost that all limiters would admit now
 }
 
-// take stores what both decide in o.
+// take asks both, and stores their decision in o.
 func (b *both) take(ctx context.Context, a *ask, o *outcome) error {
 	ownAsk, commonAsk, ok := b.split(*a)
 	if !ok {
@@ -135,7 +138,7 @@ func (b *both) take(ctx context.Context, a *ask, o *outcome) error {
 	o.limiter += b.limiters
 	unequal := a.isUnequal()
 	if err != nil || !o.decision.OK {
-		// Given back even if the request has been cancelled meanwhile.
+		// The refund must happen even if the request has been cancelled meanwhile.
 		err = errors.Join(err, ownAsk.refund(context.WithoutCancel(ctx), b.first))
 		if !unequal {
 			o.remaining = min(o.remaining, own.remaining+wholeTokens(own.cost))
@@ -152,8 +155,8 @@ func (b *both) take(ctx context.Context, a *ask, o *outcome) error {
 	return nil
 }
 
-// takeFrom stores what a limiter decides in o, since copies of it would take as long as
-// much of the rest. For TakeEach the limiter must have it.
+// takeFrom asks a limiter and stores its decision in o. It does not return an outcome,
+// since copying one is slow. If a.each, the limiter must have TakeEach.
 func takeFrom(ctx context.Context, l Limiter, a *ask, o *outcome) (err error) {
 	if b, ok := l.(*both); ok {
 		return b.take(ctx, a, o)
@@ -171,14 +174,15 @@ func takeFrom(ctx context.Context, l Limiter, a *ask, o *outcome) (err error) {
 	return err
 }
 
-// isLimit reports whether a limit is valid. One that is left out is not validated: the
-// error would take longer than the decision.
+// isLimit reports whether a limit is valid. It does not validate a zero Limit: making the
+// error takes longer than a decision.
 func isLimit(l *tokenbucket.Limit) bool {
 	return *l != tokenbucket.Limit{} && l.Validate() == nil
 }
 
-// isTighter compares two admissions. One without its limit is not tighter. Figures of
-// unequal costs have different units, so only their waits are compared.
+// isTighter reports whether admission a leaves less than admission b. One without a valid
+// limit does not. With unequal costs the tokens of the two have different units, so only
+// the waits are compared.
 func isTighter(a, b *outcome, unequal bool) bool {
 	x, y := &a.decision, &b.decision
 	if !a.isKnown || !b.isKnown {

@@ -17,11 +17,11 @@ func WithObserver(observe func(Event)) Option {
 type Event struct {
 	Request *http.Request
 	Key     string
-	Cost    float64   // tokens; with WithCostEach, those of the limit that Decision describes, or of the first
+	Cost    float64   // tokens; with WithCostEach, the cost for the limit that Decision describes, or for the first
 	Costs   []float64 // tokens, as WithCostEach returned them; nil without it
 
-	// Decision is that of the limiter that decided; its LimitIndex counts that limiter's
-	// own limits. It is zero if no limiter could decide.
+	// Decision is the decision of the limiter that decided. Its LimitIndex counts the
+	// limits of that limiter alone. It is zero if no limiter could decide.
 	Decision tokenbucket.Decision
 
 	// LimiterIndex is the index of the limiter that decided, in the order given to Both,
@@ -33,12 +33,12 @@ type Event struct {
 	Policy string
 
 	Fallback bool // whether the fallback decided
-	Refused  bool // with 429, or 503 if no limiter could decide; with WithReportOnly, whether it would have been
+	Refused  bool // with 429, or with 503 if no limiter could decide; also set if WithReportOnly admits it
 
-	// ReportOnly is whether WithReportOnly admitted the request whatever was decided.
+	// ReportOnly is whether WithReportOnly is set: then the request goes on in any case.
 	ReportOnly bool
 
-	Err error // of the limiter that failed; of the fallback too, if that did
+	Err error // of the limiter, and of the fallback, if they failed
 }
 
 func (m *middleware) eventOf(v *verdict) Event {

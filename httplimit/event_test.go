@@ -76,7 +76,7 @@ func TestEventReportsThatRefusalsAreOnlyReported(t *testing.T) {
 	}
 }
 
-// However a request is decided, the observer is called once.
+// The observer is called once for each request, for every kind of decision.
 func TestOneEventPerRequest(t *testing.T) {
 	local := httplimit.Shared(tokenbucket.MustNew(tenHalf[0]))
 	for name, g := range map[string]*gateway{
@@ -122,7 +122,7 @@ func TestUnavailableHandler(t *testing.T) {
 	require.ErrorIs(t, err, tokenbucket.ErrInvalidOption)
 }
 
-// Errors of both limiters are one: the first's, and that of giving back to it.
+// Event.Err joins the errors of both limiters, and the error of giving back to the first.
 func TestEventHasAllErrors(t *testing.T) {
 	g := newGatewayOf(t, httplimit.Both(stingy{httplimit.Shared(tokenbucket.MustNew(tenHalf[0]))}, broken{}))
 	g.get("/")

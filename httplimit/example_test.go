@@ -49,8 +49,8 @@ func Example() {
 	// 4 tokens left
 }
 
-// Who is refused by its own bucket takes nothing from everybody's, and who is
-// refused by everybody's gets back what its own gave.
+// A client that its own bucket refuses takes nothing from the shared one. A client that the
+// shared bucket refuses gets its own tokens back.
 func ExampleBoth() {
 	mock := clock.NewMock()
 	clients, err := keyed.New[string](tokenbucket.Limit{Capacity: 2, RefillPerSec: 1}, keyed.WithClock(mock))
@@ -127,8 +127,8 @@ func ExampleWithAdmission() {
 	// Output: 8 tokens left
 }
 
-// A user's limit outside and everybody's inside, with two keys. The lists have both
-// items; X-RateLimit has the figures with less remaining.
+// Two keys: the user's limit is outside, the tenant's inside. The lists have both items;
+// X-RateLimit has the values with less remaining.
 func ExampleNew_twoKeys() {
 	mock := clock.NewMock()
 	users, err := keyed.New[string](tokenbucket.Limit{Capacity: 10, RefillPerSec: 1}, keyed.WithClock(mock))

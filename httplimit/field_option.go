@@ -9,26 +9,26 @@ import (
 )
 
 // WithPolicyNames names the limits in RateLimit and RateLimit-Policy, in the order of
-// the limiter's Limits, in printable ASCII. Limits beyond the last name have that name
-// with "-2", "-3" and so on, without those that are given. A name that is empty, not
-// printable ASCII or given twice is an ErrInvalidOption. By default, they are "default",
-// "default-2", ...
+// the limiter's Limits, in printable ASCII. If there are more limits than names, the rest
+// are named by the last name with "-2", "-3" and so on; numbers that would repeat a given
+// name are skipped. A name that is empty, not printable ASCII or given twice is an
+// ErrInvalidOption. By default, the names are "default", "default-2", ...
 func WithPolicyNames(names ...string) Option {
 	return serverOption(func(c *config) { c.names = slices.Clone(names) })
 }
 
-// WithoutXRateLimit leaves the X-RateLimit fields out. By default, they are set.
+// WithoutXRateLimit turns off the X-RateLimit fields. By default, they are set.
 func WithoutXRateLimit() Option {
 	return serverOption(func(c *config) { c.xRateLimit = false })
 }
 
-// WithoutRateLimit leaves RateLimit and RateLimit-Policy out. By default, they are set.
+// WithoutRateLimit turns off RateLimit and RateLimit-Policy. By default, they are set.
 func WithoutRateLimit() Option {
 	return serverOption(func(c *config) { c.rateLimit = false })
 }
 
-// WithUnixReset makes X-RateLimit-Reset a Unix time in seconds, as GitHub has it,
-// by the given clock; nil is the system's. By default, it is in seconds from now.
+// WithUnixReset makes X-RateLimit-Reset a Unix time in seconds, as GitHub sends it, by
+// the given clock; nil is the system clock. By default, it is in seconds from now.
 func WithUnixReset(clock tokenbucket.Clock) Option {
 	return serverOption(func(c *config) {
 		c.unixNow = time.Now
@@ -40,9 +40,9 @@ func WithUnixReset(clock tokenbucket.Clock) Option {
 
 // WithExposedFields adds the names of the fields that are set to
 // Access-Control-Expose-Headers, so that pages of other origins can read them (CORS).
-// The layer that sets the other fields of CORS must stand outside this one: then
-// preflights are answered before they cost anything, and refusals have its fields as
-// well. By default, the field is not set.
+// The layer that sets the other fields of CORS must be outside this middleware: then it
+// answers preflights before they cost anything, and refusals have its fields too. By
+// default, the field is not set.
 func WithExposedFields() Option {
 	return serverOption(func(c *config) { c.exposes = true })
 }
@@ -62,7 +62,7 @@ func (c *config) exposedNames(limits, wait bool) []string {
 	return names
 }
 
-// expose adds names to Access-Control-Expose-Headers that are not in it yet.
+// expose adds to Access-Control-Expose-Headers the names that it does not have yet.
 func (f *fields) expose(names []string) {
 	listed := strings.Join(f.header[exposeHeaders], ", ")
 	known := strings.Split(strings.ToLower(listed), ",")

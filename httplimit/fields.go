@@ -12,8 +12,8 @@ import (
 	"github.com/aa014e13/tokenbucket/internal/timeline"
 )
 
-// The names in their canonical form, in which http.Header keeps them: so a field that
-// a handler sets replaces the one set here.
+// The names are in canonical form, as http.Header.Set writes them, so that a field that a
+// handler sets replaces the one set here.
 const (
 	xLimit          = "X-Ratelimit-Limit"
 	xRemaining      = "X-Ratelimit-Remaining"
@@ -38,8 +38,8 @@ type fields struct {
 	isNested bool     // outer layers have set fields
 }
 
-// sheet is the memory of one answer: the values of fields, and the text that the figures
-// among them are parts of. One allocation takes less time than one for each.
+// sheet is the memory of one answer: the values of its fields, and the text that the
+// numbers among them are slices of. One allocation is faster than one for each value.
 type sheet struct {
 	values [5]string
 	text   [textLen]byte
@@ -50,10 +50,10 @@ type refusalSheet struct {
 	text   [textLen]byte
 }
 
-// textLen is enough for most policies' names.
+// textLen is enough for most policy names.
 const textLen = 48
 
-// newFields has room for the fields that most answers have.
+// newFields returns fields with room for as many as most answers have.
 func newFields(h http.Header, limits, refused bool) fields {
 	switch {
 	case refused:
@@ -67,14 +67,15 @@ func newFields(h http.Header, limits, refused bool) fields {
 	}
 }
 
-// set sets a field to a full slice: appending to it does not overwrite the next value.
+// set sets a field. The slice has no spare capacity, so appending to it does not overwrite
+// the next value.
 func (f *fields) set(name, value string) {
 	n := len(f.values)
 	f.values = append(f.values, value)
 	f.header[name] = f.values[n : n+1 : n+1]
 }
 
-// add adds an item to a field that is a list, after those that outer layers have set.
+// add adds an item to a list field, after the items that outer layers have set.
 func (f *fields) add(name, item string) {
 	if f.isNested {
 		if lines := f.header[name]; len(lines) > 0 {
@@ -84,8 +85,8 @@ func (f *fields) add(name, item string) {
 	f.set(name, item)
 }
 
-// hasTighter reports whether an outer layer has set X-RateLimit fields that are to
-// stay: those with less remaining, or with as much, unless this request is refused.
+// hasTighter reports whether an outer layer has set X-RateLimit fields that must stay:
+// with less remaining, or with the same unless this request is refused.
 func (f *fields) hasTighter(v *verdict) bool {
 	lines := f.header[xRemaining]
 	if len(lines) != 1 {
@@ -95,8 +96,8 @@ func (f *fields) hasTighter(v *verdict) bool {
 	return err == nil && (outer < v.remaining || outer == v.remaining && !v.refused)
 }
 
-// setLimits sets the fields of a decision that has its limit. All figures are parts of
-// one text.
+// setLimits sets the fields of a decision that has a valid limit. All numbers are slices
+// of one text.
 func (m *middleware) setLimits(f *fields, v *verdict) {
 	buf, remainingTo := v.appendRateLimit(f.text)
 	rateLimitTo := len(buf)
@@ -114,7 +115,8 @@ func (m *middleware) setLimits(f *fields, v *verdict) {
 	}
 }
 
-// appendRateLimit appends the item of RateLimit, and returns where its r ends.
+// appendRateLimit appends the item of RateLimit. It also returns the index at which the
+// value of r ends.
 func (v *verdict) appendRateLimit(b []byte) (_ []byte, remainingTo int) {
 	b = appendInteger(append(b, v.policy.start...), v.remaining)
 	remainingTo = len(b)
@@ -124,7 +126,7 @@ func (v *verdict) appendRateLimit(b []byte) (_ []byte, remainingTo int) {
 	return b, remainingTo
 }
 
-// setRetryAfter reports whether there is a time to retry after.
+// setRetryAfter sets Retry-After, unless the wait is Never. It reports whether it did.
 func (f *fields) setRetryAfter(wait time.Duration) bool {
 	seconds, ok := tokenbucket.RetryAfter(wait)
 	if ok {
@@ -136,7 +138,7 @@ func (f *fields) setRetryAfter(wait time.Duration) bool {
 // reset returns the seconds until the bucket is full, or the Unix time then.
 func (m *middleware) reset(d *tokenbucket.Decision, remaining int64) int64 {
 	missing := d.Limit.Capacity - d.Tokens
-	if m.unixNow == nil && remaining > 0 { // so it is not paused, and whole seconds need no Reset
+	if m.unixNow == nil && remaining > 0 { // then there is no pause, and Reset is not needed
 		return refillSeconds(d.Limit, missing)
 	}
 	wait := d.Reset()
@@ -150,9 +152,9 @@ func (m *middleware) reset(d *tokenbucket.Decision, remaining int64) int64 {
 	return now.Add(timeline.Later(wait, time.Second-1)).Unix()
 }
 
-// effectiveSeconds returns t. On a refusal it is the Retry-After, which must not be less.
-// On admission r tokens should last until r tokens have been refilled; if r is 0, t is the
-// time until there is one token.
+// effectiveSeconds returns t. On a refusal it is the Retry-After. On admission it is the
+// time to refill r tokens, so that the client spends no more than is refilled; if r is 0,
+// it is the time until there is one token.
 func (p *policies) effectiveSeconds(d *tokenbucket.Decision, remaining int64) (t int64, ok bool) {
 	if !d.OK {
 		return d.RetryAfter()
@@ -163,14 +165,15 @@ func (p *policies) effectiveSeconds(d *tokenbucket.Decision, remaining int64) (t
 	one := min(1, d.Limit.Capacity)
 	paused := d.Reset() - refillTime(d.Limit, d.Tokens, d.Limit.Capacity)
 	if paused == 0 && d.Tokens >= 1 {
-		return p.oneToken, true // it is another limit that has none
+		return p.oneToken, true // another limit is empty, but the decision does not say which
 	}
 	wait := timeline.Later(refillTime(d.Limit, d.Tokens, one), paused)
 	return wholeSeconds(wait, d.Limit, one-d.Tokens), true
 }
 
-// wholeSeconds rounds a wait up. If it is longer than a Duration can be, it is the time
-// to refill the tokens, or maxInteger if a pause makes it as long.
+// wholeSeconds returns a wait in seconds, rounded up. If the wait is longer than a
+// Duration can be, it returns the time to refill the tokens, or maxInteger if that time is
+// shorter, because then a pause makes the wait that long.
 func wholeSeconds(wait time.Duration, l tokenbucket.Limit, tokens float64) int64 {
 	if seconds, ok := tokenbucket.RetryAfter(wait); ok {
 		return seconds
@@ -181,9 +184,9 @@ func wholeSeconds(wait time.Duration, l tokenbucket.Limit, tokens float64) int64
 	return maxInteger
 }
 
-// refillSeconds returns how long it takes to refill so many tokens, at most the
-// capacity, rounded up. As in the bucket itself, a shortfall of 2^-50 of the capacity
-// counts as none.
+// refillSeconds returns the seconds, rounded up, in which so many tokens are refilled, at
+// most the capacity. As in the bucket itself, a shortfall of 2^-50 of the capacity counts
+// as none.
 func refillSeconds(l tokenbucket.Limit, tokens float64) int64 {
 	if seconds := math.Ceil((tokens - l.Capacity/(1<<50)) / l.RefillPerSec); seconds < maxInteger {
 		return int64(max(0, seconds))

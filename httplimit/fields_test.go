@@ -80,7 +80,7 @@ func TestFieldsOfFractionsAndExtremes(t *testing.T) {
 	require.Equal(t, `"default";r=0;t=1`, half.Header.Get("RateLimit"), "and full it is")
 }
 
-// The figures are those of the decision in whole seconds, rounded up, whatever way they are worked out.
+// The fields have the decision's times in whole seconds, rounded up.
 func TestFiguresAreThoseOfTheDecision(t *testing.T) {
 	random := rand.New(rand.NewPCG(3, 4))
 	refills := []float64{0.1, 0.3, 0.7, 1. / 3, 1. / 49, 30. / 60, 299. / 3600, 7, 1000}
@@ -252,7 +252,7 @@ func TestPolicyFollowsALimitThatDoesNotBind(t *testing.T) {
 	require.Equal(t, `"default";q=30;w=60, "default-2";q=2000;w=2000`, answer.Header.Get("RateLimit-Policy"))
 }
 
-// A limiter of somebody else's may return what it keeps, and write that over.
+// A limiter of a user may return its own slice of limits, and overwrite it later.
 func TestPolicyFollowsLimitsWrittenOver(t *testing.T) {
 	limiter := &telling{fixed{OK: true, Tokens: 3, Limit: tenHalf[0]}, []tokenbucket.Limit{tenHalf[0]}}
 	g := newGatewayOf(t, limiter)
@@ -275,13 +275,13 @@ func TestDecisionByALimitThatHasJustChanged(t *testing.T) {
 	requireBody(t, quotaExceeded(1, d, "everyone"), refused.Body)
 }
 
-// Even a limiter that has no limit for some tells what a List may have.
+// A limiter may have no limit for some requests. The fields are valid Lists all the same.
 func TestLimitsThatAreNoneAreStructured(t *testing.T) {
 	odd := []float64{math.NaN(), math.Inf(1), math.Inf(-1), -1, 0, math.MaxFloat64}
 	for _, capacity := range odd {
 		for _, refill := range odd {
 			limits := []tokenbucket.Limit{tenHalf[0], {Capacity: capacity, RefillPerSec: refill}}
-			answer := newGatewayOf(t, told{fixed{OK: true, Limit: tenHalf[0]}, limits}).get("/")
+			answer := newGatewayOf(t, reporting{fixed{OK: true, Limit: tenHalf[0]}, limits}).get("/")
 			require.Len(t, parseItems(t, answer.Header.Get("RateLimit-Policy")), 2)
 			require.Equal(t, `"default";r=0;t=2`, answer.Header.Get("RateLimit"))
 		}
@@ -311,7 +311,7 @@ func TestLimitsThatChangeUnderRequests(t *testing.T) {
 	group.Wait()
 }
 
-// tiers asks another limiter for those who pay.
+// tiers uses another limiter for clients that pay.
 type tiers struct{ free, paid httplimit.Limiter }
 
 func (l tiers) Take(ctx context.Context, key string, cost float64) (tokenbucket.Decision, error) {
@@ -344,7 +344,8 @@ func TestPolicyNamesNeverStandTwice(t *testing.T) {
 	require.Equal(t, []string{"a-2", "a", "a-3", "a-4", "a-5"}, names)
 }
 
-// What remains counts all limits, so a limit that does not bind may be the one that has nothing left.
+// The remaining tokens are those of all limits together, so another limit than the
+// decision's may be the one with none left.
 func TestWhatIsLeftIsThereForTheNextSeconds(t *testing.T) {
 	random := rand.New(rand.NewPCG(7, 8))
 	for range 1000 {
@@ -382,7 +383,7 @@ func TestNothingLeftOfALimitThatDoesNotBind(t *testing.T) {
 		cost := short.Capacity
 		g := newGateway(t, []tokenbucket.Limit{fast, short, fast}, httplimit.WithCost(func(*http.Request) float64 { return cost }))
 		require.Equal(t, 200, g.get("/").StatusCode)
-		cost = 0 // so none waits, and the first is told
+		cost = 0 // so no limit waits, and the decision describes the first
 		require.Equal(t, want, g.get("/").Header.Get("RateLimit"))
 	}
 }
@@ -396,7 +397,8 @@ type item struct {
 	parameters map[string]int64
 }
 
-// parseItems parses as RFC 9651, section 4.2, has it, what is not a String or an Integer being an error.
+// parseItems parses as RFC 9651, section 4.2, says. Values other than Strings and Integers
+// are errors.
 func parseItems(t *testing.T, field string) (items []item) {
 	t.Helper()
 	s := field
@@ -445,7 +447,7 @@ func parseItems(t *testing.T, field string) (items []item) {
 	}
 }
 
-// randomName is a name that begins with its number, so that none stands twice.
+// randomName returns a name that begins with its number, so that no two are equal.
 func randomName(random *rand.Rand, number int) string {
 	const special = `"\<>&;=,%{}`
 	text := []byte{byte('0' + number)}

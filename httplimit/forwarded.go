@@ -6,9 +6,9 @@ import (
 )
 
 // cutLastForwarded cuts the last element off a Forwarded list (RFC 7239, section 4),
-// in which quoted strings may have commas. It reads from the right, so that what it
-// takes for the nearest proxy's element does not depend on anything that stands before
-// it: an open quote in a client's own line swallows nothing.
+// in which quoted strings may have commas. It reads from the right, so that the element
+// of the nearest proxy does not depend on the text before it: a quote that a client has
+// opened and not closed cannot hide that element.
 func cutLastForwarded(list string) (rest, last string, more bool) {
 	for i := len(list) - 1; i >= 0; i-- {
 		switch list[i] {
@@ -21,9 +21,9 @@ func cutLastForwarded(list string) (rest, last string, more bool) {
 	return "", list, false
 }
 
-// openingQuote returns the index of the quote that opens the string which the one at
-// closing closes, -1 if there is none. A quote after an odd number of backslashes
-// belongs to the text.
+// openingQuote returns the index of the quote that opens the string that ends at the
+// closing quote, -1 if there is none. A quote after an odd number of backslashes
+// belongs to the string's text.
 func openingQuote(s string, closing int) int {
 	for i := closing - 1; i >= 0; i-- {
 		if s[i] == '"' && trailingBackslashes(s[:i])%2 == 0 {
@@ -44,7 +44,7 @@ func parseForwarded(element string) (addr netip.Addr, ok bool) {
 		if !strings.EqualFold(trim(name), "for") {
 			continue
 		}
-		if ok { // a parameter occurs once
+		if ok { // "for" may occur only once
 			return netip.Addr{}, false
 		}
 		if addr, ok = parseNode(trim(value)); !ok {
@@ -71,7 +71,7 @@ func cutPair(element string) (pair, rest string, more bool) {
 }
 
 // parseNode reads an address with an optional port, quoted or not (RFC 7239, section 6).
-// A port may be a made-up name, such as "_hidden".
+// A port may be an obfuscated one, such as "_hidden".
 func parseNode(node string) (netip.Addr, bool) {
 	if inner, ok := strings.CutPrefix(node, `"`); ok {
 		if node, ok = strings.CutSuffix(inner, `"`); !ok {

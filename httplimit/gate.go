@@ -8,11 +8,11 @@ import (
 	"github.com/aa014e13/tokenbucket"
 )
 
-// Gate decides as the middleware of New does, but neither reads costs from requests nor
-// answers them. It is for servers of other protocols, such as those of package grpclimit;
-// servers of HTTP use New.
+// Gate makes the decisions of the middleware that New returns, but neither reads costs from
+// requests nor answers them. It is for servers of other protocols, such as those of package
+// grpclimit. Servers of HTTP use New.
 //
-// The options that count are those about keys, policy names, fallbacks and failures,
+// A Gate uses the options about keys, policy names, fallbacks and failures,
 // WithoutRateLimit and WithReportOnly. The others have no effect.
 //
 // Its methods may be called by any number of goroutines.
@@ -37,22 +37,22 @@ func (g *Gate) Limits() []tokenbucket.Limit {
 	return slices.Clip(limits)
 }
 
-// Key returns the key of a request, of which RemoteAddr, Header and Host are read.
+// Key returns the key of a request. It reads RemoteAddr, Header and Host.
 func (g *Gate) Key(r *http.Request) string { return g.middleware.key(r) }
 
-// OwnKey returns the key of a request for which a function of WithKey has returned own:
-// the address counts if it is "". Otherwise r may be nil.
+// OwnKey returns the key of a request for which a function, such as that of WithKey, has
+// returned own. If own is "", the key is that of the address; otherwise r may be nil.
 func (g *Gate) OwnKey(own string, r *http.Request) string { return g.middleware.ownOrAddress(own, r) }
 
-// Ask takes a cost, in tokens, from what the key has, or refuses and takes nothing. The
-// observer of WithObserver is not called.
+// Ask takes a cost, in tokens, from the key's bucket, or refuses and takes nothing. It does
+// not call the observer of WithObserver.
 func (g *Gate) Ask(ctx context.Context, key string, cost float64) Answer {
 	v := verdict{ask: ask{key: key, cost: cost}}
 	g.middleware.decide(ctx, &v)
 	return Answer{v, g.middleware}
 }
 
-// Answer is what a Gate has decided about a request.
+// Answer is a Gate's decision about a request.
 type Answer struct {
 	verdict    verdict
 	middleware *middleware
@@ -61,11 +61,11 @@ type Answer struct {
 // Event returns the decision. Its Request is nil.
 func (a *Answer) Event() Event { return a.middleware.eventOf(&a.verdict) }
 
-// GoesOn reports whether the request goes on: it is admitted, or WithReportOnly lets it pass.
+// GoesOn reports whether the request goes on: it is admitted, or WithReportOnly is set.
 func (a *Answer) GoesOn() bool { return !a.verdict.refused || a.middleware.reportOnly }
 
-// AppendRateLimit appends the value of RateLimit to b: nothing with WithoutRateLimit, if
-// the limiter does not report the limit that decided, or if that is
+// AppendRateLimit appends the value of RateLimit to b. It appends nothing with
+// WithoutRateLimit, if the decision has no valid limit, or if the limit is
 // tokenbucket.Unlimited.
 func (a *Answer) AppendRateLimit(b []byte) []byte {
 	if !a.hasRateLimit() {

@@ -1,20 +1,21 @@
-// Package httplimit puts token buckets in front of net/http handlers, and behind
-// an http.Client. A refusal says, to the second, when that very request would be
-// admitted.
+// Package httplimit limits the rate of requests with token buckets: in front of net/http
+// handlers, and behind an http.Client. Each refusal reports in how many seconds the same
+// request would be admitted.
 //
 // # Server
 //
 // [New] makes middleware of the shape func(http.Handler) http.Handler, for any
-// router. It asks a [Limiter]: [PerKey] has a bucket for every client, [Shared] one
-// for all, [Both] takes from two. It does not wrap the http.ResponseWriter, so
-// everything that an http.ResponseController can do works behind it. It sets
+// router. The middleware asks a [Limiter]: [PerKey] has a bucket for every client, [Shared]
+// has one for all, and [Both] takes from two limiters. The middleware does not wrap the
+// http.ResponseWriter, so everything that an http.ResponseController can do works in
+// handlers behind it. It sets
 //
 //	field                  when          value
 //	X-RateLimit-Limit      always    [1] the capacity, in whole tokens
 //	X-RateLimit-Remaining  always    [1] the largest whole cost that would be admitted now
 //	X-RateLimit-Reset      always    [1] seconds until the bucket is full, rounded up
 //	RateLimit-Policy       always    [2] "default";q=10;w=20 for every limit: the capacity, and the seconds to fill it
-//	RateLimit              always    [2] "default";r=9;t=18 for the limit that binds: r may be used in the next t seconds
+//	RateLimit              always    [2] "default";r=9;t=18 for the limit in the decision: r may be used in the next t seconds
 //	Retry-After            refused   [3] seconds until this request would be admitted, rounded up, at least 1
 //	Cache-Control          refused   [4] no-store
 //
@@ -25,34 +26,35 @@
 //
 // and refuses with 429 (RFC 6585, section 4) and an application/problem+json body
 // (RFC 9457) of the type quota-exceeded, which [2] registers. A field that a handler
-// sets itself replaces the one set here, and a Retry-After is never set for a handler.
+// sets itself replaces the one set here. The middleware never adds a Retry-After to the
+// answer of a handler.
 //
-// Clients should not use more than r before t is over, nor come back before. So on
-// admission t is the time to refill r tokens or, if r is 0, to refill one; on a refusal it
-// is the Retry-After. Whole seconds make that cautious where the rate is high: a bucket
+// Clients should use at most r tokens in the next t seconds. So on admission t is the time
+// to refill r tokens or, if r is 0, to refill one token; on a refusal t is the Retry-After.
+// Since t is in whole seconds, it is longer than necessary if the rate is high: a bucket
 // that is refilled within a tenth of a second has t=1.
 //
 // A request that can never be admitted is refused without Retry-After and without t.
-// With several limits the X-RateLimit fields are those of the limit that binds, the one
-// that tokenbucket.Decision describes. Integers are at most 999999999999999. A decision
-// without a valid limit sets no field but Retry-After.
+// With several limits the X-RateLimit fields describe one of them: the one that
+// tokenbucket.Decision describes. Integers are at most 999999999999999. If a decision has
+// no valid limit, only Retry-After is set.
 //
-// tokenbucket.Unlimited is not listed in RateLimit-Policy, and a decision that describes
-// it sets no field but Retry-After. A decision describes the first limit if none would
+// tokenbucket.Unlimited is not listed in RateLimit-Policy. If a decision describes it,
+// only Retry-After is set. A decision describes the first limit if no limit would
 // refuse the next request, so put Unlimited after the other limits.
 //
 // # Two keys
 //
 // For two keys at once, such as a user and a tenant, nest two middlewares. Put the
-// narrow one outside, so that it is asked first, and the one that most requests share
-// inside: a request that its own limit refuses then takes nothing from the others.
-// Give each a policy name with WithPolicyNames. RateLimit and RateLimit-Policy list the
-// items of both, outermost first. The X-RateLimit fields are those with less
-// remaining.
+// limit of the fewest requests (the user's) outside, so that it is asked first, and the
+// limit that most requests share inside. Then a request that the user's limit refuses
+// takes nothing from the tenant's. Give each middleware a policy name with
+// WithPolicyNames. RateLimit and RateLimit-Policy list the items of both, outermost
+// first. The X-RateLimit fields are those with less remaining.
 //
-// If the inner limit refuses, the tokens that the outer one has taken stay taken. From
-// the moment they are taken, other requests with the outer key find them gone. To give
-// them back, use WithAdmission outside and an observer inside:
+// If the inner limit refuses, the tokens that the outer one has taken stay taken, and
+// other requests with the outer key cannot use them. To give them back, use
+// WithAdmission outside and an observer inside:
 //
 //	httplimit.WithObserver(func(e httplimit.Event) {
 //		if outer := httplimit.AdmissionFromContext(e.Request.Context()); e.Refused {
@@ -60,26 +62,26 @@
 //		}
 //	})
 //
-// With one key for both limits use Both, which gives back itself.
+// If both limits have the same key, use Both: it gives the tokens back by itself.
 //
 // # Browsers
 //
 // Put the layer that answers CORS preflights and sets Access-Control-Allow-Origin outside
 // the limiter: then preflights cost nothing, and pages of other origins can read
-// refusals too. WithExposedFields lets them read the fields. If that layer must stand
-// inside, the price {"OPTIONS /": 0} makes preflights free; other prices then need a
-// method in their patterns, or the ServeMux finds that they overlap.
+// refusals too. WithExposedFields lets them read the fields. If that layer must be
+// inside the limiter, the price {"OPTIONS /": 0} makes preflights free; other prices then
+// need a method in their patterns, or New returns an error because they overlap.
 //
 // # Other routers
 //
-// Prices by pattern are those of an http.ServeMux. A router that is laxer serves the
-// same handler under more spellings; see [WithCosts] for what to do. The programs in
-// examples/integrations show gin, echo, chi, fiber and connect.
+// Prices by pattern are matched as an http.ServeMux matches. Other routers may serve the
+// same handler under more spellings of a path; [WithCosts] says what to do. The programs
+// in examples/integrations show gin, echo, chi, fiber and connect.
 //
 // # Client
 //
-// [Transport] is an http.RoundTripper that waits before every request, and obeys a
-// server that refuses.
+// [Transport] is an http.RoundTripper that waits before every request. If a server
+// refuses one, it pauses for as long as the server demands, up to [WithLongestPause].
 package httplimit
 
 import (
@@ -118,7 +120,7 @@ func newMiddleware(limiter Limiter, opts []Option) (*middleware, error) {
 
 type middleware struct {
 	*config
-	asked []*asked // in turn, until one does not fail
+	asked []*asked // the limiter, then the fallback, which is asked if the limiter fails
 }
 
 func (m *middleware) wrap(next http.Handler) http.Handler {
@@ -133,24 +135,24 @@ func (m *middleware) wrap(next http.Handler) http.Handler {
 	})
 }
 
-// verdict is what is decided about a request, and how the answer presents it.
+// verdict is the decision about a request, with what the answer needs to present it.
 type verdict struct {
 	request  *http.Request
 	ask      ask
-	outcome          // zero if nobody could decide
-	by       Limiter // which decided; nil if nobody could
-	fallback bool    // by is not the first
+	outcome          // zero if no limiter could decide
+	by       Limiter // the limiter that decided; nil if none could
+	fallback bool    // by is the fallback
 	refused  bool
-	err      error     // of those who could not decide
-	policies *policies // nil unless the decision has its limit
-	policy   *policy   // the one of them that binds
+	err      error     // of the limiters that failed
+	policies *policies // nil unless the decision has a valid limit
+	policy   *policy   // the policy of the decision's limit
 }
 
-// hasFigures reports whether an answer has the figures of the limit that decided.
+// hasFigures reports whether the answer reports the limit of the decision.
 func (v *verdict) hasFigures() bool { return v.isKnown && v.decision.Limit != unlimited }
 
-// admit reports whether a request may go on; if not, it is answered. The Admission is
-// nil without WithAdmission.
+// admit reports whether a request goes on. If it does not, admit answers it. The Admission
+// is nil without WithAdmission.
 func (m *middleware) admit(w http.ResponseWriter, r *http.Request) (admission *Admission, ok bool) {
 	v := verdict{request: r}
 	v.ask.key = m.key(r)
@@ -171,7 +173,7 @@ func (m *middleware) admit(w http.ResponseWriter, r *http.Request) (admission *A
 	return admission, ok
 }
 
-// answer sets the fields, and answers a request that does not go on.
+// answer sets the fields. It also answers the request, unless goesOn.
 func (m *middleware) answer(w http.ResponseWriter, v *verdict, goesOn bool) {
 	shown := v.hasFigures() && (m.xRateLimit || m.rateLimit)
 	f := newFields(w.Header(), shown, v.refused)
@@ -202,6 +204,7 @@ func (m *middleware) wait(v *verdict) time.Duration {
 	return v.decision.Wait
 }
 
+// decide asks the limiters in turn until one does not fail, and stores the decision in v.
 func (m *middleware) decide(ctx context.Context, v *verdict) {
 	for i, a := range m.asked {
 		err := takeFrom(ctx, a.Limiter, &v.ask, &v.outcome)

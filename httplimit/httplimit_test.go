@@ -328,7 +328,7 @@ func TestBadPricesAreStartUpErrors(t *testing.T) {
 	_, err := httplimit.New(httplimit.Shared(tokenbucket.MustNew(tenHalf[0])), five, httplimit.WithFallback(limiter))
 	require.ErrorIs(t, err, tokenbucket.ErrCostExceedsCapacity, "the fallback's capacity")
 	_, err = httplimit.New(fixed{OK: true}, five)
-	require.NoError(t, err, "it does not tell its limits")
+	require.NoError(t, err, "it does not report its limits")
 }
 
 func TestBadOptionsAreStartUpErrors(t *testing.T) {
@@ -454,7 +454,7 @@ func TestObserverIsToldBeforeTheHandlerRuns(t *testing.T) {
 	require.Equal(t, []string{"observer", "handler"}, order)
 }
 
-// Limiters of somebody else's.
+// Limiters of users.
 
 func TestDecisionsThatTellLittle(t *testing.T) {
 	nothing := newGatewayOf(t, fixed{OK: true}).get("/")
@@ -517,7 +517,7 @@ func TestLengthOfAnOuterLayerIsNotTheRefusals(t *testing.T) {
 	require.Equal(t, 429.0, body(t, answer)["status"])
 }
 
-// The request is the handler's: to find its price changes nothing of it.
+// Finding the price of a request does not change the request.
 func TestRequestIsLeftAlone(t *testing.T) {
 	g := newGateway(t, tenHalf, prices, httplimit.WithTrustedProxies(netip.MustParsePrefix("192.0.2.0/24")))
 	request := httptest.NewRequest("GET", "/users/7", nil)
@@ -532,7 +532,7 @@ func TestRequestIsLeftAlone(t *testing.T) {
 	require.Equal(t, before.RemoteAddr, request.RemoteAddr)
 }
 
-// Panics are for whoever is outside: nothing stays locked, and others are served.
+// A panic passes through the middleware: nothing stays locked, and other requests are served.
 func TestPanicsPassThrough(t *testing.T) {
 	for name, opt := range map[string]httplimit.Option{
 		"key":      httplimit.WithKey(func(r *http.Request) string { return panicOnce(r, "key") }),

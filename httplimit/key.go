@@ -7,41 +7,41 @@ import (
 	"strings"
 )
 
-// WithKey sets the function that returns the key of a request: requests with the same
-// key share what a Limiter has for it. The function is called by any number of
-// goroutines. It overrides WithKeyHeader and WithAPIKey.
+// WithKey sets the function that returns the key of a request. Requests with the same
+// key share a bucket of the Limiter. The function is called by any number of goroutines.
+// WithKey overrides WithKeyHeader and WithAPIKey.
 //
-// A request for which it returns "" counts by its address, as the options about
-// addresses say, under a key that begins with "!address:". No key that the function
-// returns can be the same: one that begins with "!" gets another "!" in front. By default,
-// and for nil, the key is the peer's address: an IPv4 address whole, an IPv6 address by
-// its first 64 bits, without port and zone.
+// If the function returns "", the request counts by its address, as the options about
+// addresses say: the key is "!address:" and the address. A key of the function is never
+// the same: if it begins with "!", it gets another "!" in front. By default, and for nil,
+// the key is the peer's address without port and zone: all of an IPv4 address, the first
+// 64 bits of an IPv6 address.
 func WithKey(key func(*http.Request) string) Option {
 	return serverOption(func(c *config) { c.keyFunc = key })
 }
 
-// WithKeyHeader takes the value of a header field as the key, for example a tenant's
-// name: of the fields named here and by WithAPIKey, in order, the first that a request
-// has and that is not empty. A request without any counts by its address. Host is the
-// name of the server that the client asked for.
+// WithKeyHeader makes the key of the value of a header field, for example a tenant's
+// name. Of the fields named here and by WithAPIKey, in order, the first that is not empty
+// counts. A request without any of them counts by its address. Host is the name of the
+// server in the request.
 //
 // The key is the name of the field, a colon and the value. It is never the same as the key
 // of an address. The key of a field whose name begins with "!" gets another "!" in front.
 // A key of an address that begins with one of the fields' names and a colon gets
 // "!address:" in front.
 //
-// A value of more than 64 bytes counts by its SHA-256, so that no key is longer.
-// Clients that may send any value have any number of full buckets: let a layer that
-// checks the value come before this one, or bound the number of keys. A name that is not
-// one of a header field is an ErrInvalidOption. By default, no field counts.
+// A value of more than 64 bytes is replaced by its SHA-256. A client that may send any
+// value gets a full bucket for each: let an outer layer check the value, or bound the
+// number of keys. A name that no header field can have is an ErrInvalidOption. By default,
+// no field counts.
 func WithKeyHeader(names ...string) Option {
 	return withKeyHeaders(names, false)
 }
 
 // WithAPIKey is WithKeyHeader for secrets: the key is made of the SHA-256 of the
 // value, so that the secret is neither in logs nor in a store. Of Authorization
-// only what follows the scheme counts. It is of no use for schemes that sign every
-// request anew. By default, no field counts.
+// only the part after the scheme counts. Do not use it for schemes that sign every
+// request anew: each request would have a key of its own. By default, no field counts.
 func WithAPIKey(names ...string) Option {
 	return withKeyHeaders(names, true)
 }
@@ -73,8 +73,8 @@ func (c *config) key(r *http.Request) string {
 	return address
 }
 
-// ofAddress is in front of the key of an address that could also be another kind of key.
-// No key of another kind begins with it: see doubleMark.
+// ofAddress is put in front of the key of an address that could equal a key of another
+// kind. No key of another kind begins with it: see doubleMark.
 const ofAddress = "!address:"
 
 // ownOrAddress returns the key of a request for which a function returned own: the key of
@@ -86,7 +86,8 @@ func (c *config) ownOrAddress(own string, r *http.Request) string {
 	return doubleMark(own)
 }
 
-// doubleMark puts another "!" in front of a key that begins with "!".
+// doubleMark puts another "!" in front of a key, or the beginning of one, that begins with
+// "!". So a single "!" marks addresses only.
 func doubleMark(key string) string {
 	if strings.HasPrefix(key, "!") {
 		return "!" + key
@@ -94,7 +95,8 @@ func doubleMark(key string) string {
 	return key
 }
 
-// maxKeyLen bounds what a key of a header field makes the buckets remember, in bytes.
+// maxKeyLen is the longest value of a header field that is a key as it is, in bytes. It
+// bounds the memory that a client can fill.
 const maxKeyLen = 64
 
 // keyHeader is a header field whose value is a key.
@@ -127,8 +129,8 @@ func (k keyHeader) key(r *http.Request) string {
 	return k.prefix + value
 }
 
-// credentials returns a secret without the scheme that Authorization has before
-// it, of which upper and lower case are the same.
+// credentials returns a secret without the scheme that precedes it in Authorization, so
+// that "Bearer" and "bearer" make no difference.
 func credentials(name, value string) string {
 	if name == "Authorization" {
 		if _, rest, ok := strings.Cut(value, " "); ok {

@@ -12,7 +12,8 @@ import (
 	"github.com/aa014e13/tokenbucket/httplimit"
 )
 
-// asker makes middleware, and returns what the observer is told as the key of a request.
+// asker makes a middleware. It returns a function that sends a request and returns the key
+// that the observer got.
 func asker(t testing.TB, opts ...httplimit.Option) (keyOf func(with ...func(*http.Request)) string) {
 	g := newGateway(t, tenHalf, opts...)
 	return func(with ...func(*http.Request)) string {
@@ -88,7 +89,7 @@ func TestTrustedProxies(t *testing.T) { // tollbooth#2
 		{"[fd00::1]:1", []string{"2001:db8::1"}, "2001:db8::/64"},
 		{"10.0.0.5:1", []string{"::ffff:203.0.113.7"}, "203.0.113.7"},
 		{"10.0.0.5:1", []string{"[::ffff:203.0.113.7]:1"}, "203.0.113.7"},
-		// A malformed element ends the walk at the last good address.
+		// A malformed element ends the list: the last valid address counts.
 		{"10.0.0.5:1", []string{"198.51.100.66, nonsense"}, "10.0.0.5"},
 		{"10.0.0.5:1", []string{"198.51.100.66, nonsense, 10.7.7.7"}, "10.7.7.7"},
 		{"10.0.0.5:1", []string{"198.51.100.66, unknown", "10.7.7.7"}, "10.7.7.7"},
@@ -125,7 +126,7 @@ func TestKeysByHeader(t *testing.T) {
 	require.Equal(t, "192.0.2.1", keyOf(peer))
 	require.Equal(t, "192.0.2.1", keyOf(peer, header("X-Tenant", "")))
 	require.Equal(t, "192.0.2.1", keyOf(peer, header("X-Tenant")))
-	require.Equal(t, "X-Tenant:192.0.2.1", keyOf(peer, header("X-Tenant", "192.0.2.1")), "nobody passes for an address")
+	require.Equal(t, "X-Tenant:192.0.2.1", keyOf(peer, header("X-Tenant", "192.0.2.1")), "a value never equals an address")
 }
 
 func TestNoFieldPassesForAnAddress(t *testing.T) {
@@ -183,7 +184,7 @@ func TestWithoutAKeyTheAddressCounts(t *testing.T) { // coder#20857
 		require.Equal(t, 200, g.get("/", peer, header("X-Tenant", "blue")).StatusCode)
 		require.Equal(t, 429, g.get("/", peer).StatusCode)
 		address := g.lastEvent().Key
-		// A user of that name has another bucket, even one who knows how keys are made.
+		// A user of that name has another bucket, even if the name imitates an address's key.
 		for _, name := range []string{address, address[1:], "!" + address, strings.TrimPrefix(address, "!address:")} {
 			require.Equal(t, 200, g.get("/", peer, header("X-User", name)).StatusCode, name)
 			require.NotEqual(t, address, g.lastEvent().Key)
@@ -202,7 +203,7 @@ func TestKeyFunctionOverrides(t *testing.T) {
 	require.Equal(t, "/", keyOf(header("X-Tenant", "blue")))
 }
 
-// parsed is what an address counts as, told by the standard library another way.
+// parsed returns the address by which s counts, parsed in another way than the package does.
 func parsed(s string) (netip.Addr, bool) {
 	addr, err := netip.ParseAddr(s)
 	if err != nil && strings.HasPrefix(s, "[") && strings.HasSuffix(s, "]") {

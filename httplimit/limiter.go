@@ -9,8 +9,8 @@ import (
 
 // Limiter decides about requests. It must be safe for concurrent use.
 //
-// A Limiter may have more methods, which make some options work. All limiters in this
-// module have them:
+// A Limiter may have more methods, which some options need. All limiters in this module
+// have them:
 //
 //	Limits() []tokenbucket.Limit
 //	    RateLimit-Policy lists them, and New checks prices against them.
@@ -24,7 +24,7 @@ import (
 //	ChargeEach(ctx context.Context, key string, costs ...float64) error
 //	    are needed by WithAdmission together with WithCostEach.
 type Limiter interface {
-	// Take takes the cost, in tokens, from what the key has, or refuses and takes
+	// Take takes the cost, in tokens, from the key's bucket, or refuses and takes
 	// nothing. An error means that it could not decide.
 	Take(ctx context.Context, key string, cost float64) (tokenbucket.Decision, error)
 }
@@ -32,7 +32,7 @@ type Limiter interface {
 // Refunder is a Limiter that takes tokens back.
 type Refunder interface {
 	Limiter
-	// Refund gives tokens back to what the key has, up to its capacity.
+	// Refund gives tokens back to the key's bucket, up to its capacity.
 	Refund(ctx context.Context, key string, cost float64) error
 }
 
@@ -85,8 +85,8 @@ func canSettle(l Limiter, each bool) bool {
 	return refunds && charges
 }
 
-// Shared lets all clients together use one bucket, whatever their keys. It returns nil
-// for nil, for which New returns an error.
+// Shared returns a Limiter with one bucket for all keys. For a nil bucket it returns nil,
+// and New then returns an error.
 func Shared(bucket *tokenbucket.Bucket) Refunder {
 	if bucket == nil {
 		return nil
@@ -122,7 +122,7 @@ func (s shared) ChargeEach(_ context.Context, _ string, costs ...float64) error 
 	return s.bucket.ChargeEach(costs...)
 }
 
-// PerKey gives every client a bucket of its own. It returns nil for nil, for which New
+// PerKey returns a Limiter with a bucket for each key. For nil it returns nil, and New then
 // returns an error.
 func PerKey(buckets *keyed.Buckets[string]) Refunder {
 	if buckets == nil {

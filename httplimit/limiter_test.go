@@ -51,7 +51,7 @@ func TestBothGivesBackWhatTheSecondRefused(t *testing.T) {
 		"RateLimit": `"client";r=0;t=1`, "RateLimit-Policy": policy, "Retry-After": "1", "Cache-Control": "no-store",
 	}, refused)
 	require.Equal(t, []any{"client"}, body(t, refused)["violated-policies"])
-	require.Equal(t, 1.0, h.everyone.Tokens(), "who is refused by its own takes nothing from everyone's")
+	require.Equal(t, 1.0, h.everyone.Tokens(), "a refusal by its own bucket takes nothing from everyone's")
 
 	require.Equal(t, 200, g.get("/", bob).StatusCode)
 	refused = g.get("/", bob)
@@ -63,7 +63,7 @@ func TestBothGivesBackWhatTheSecondRefused(t *testing.T) {
 	require.Equal(t, 2.0, h.own.Tokens("192.0.2.2"), "given back")
 
 	h.clock.Set(2 * sec)
-	require.Equal(t, 200, g.get("/", bob).StatusCode, "who obeys is admitted")
+	require.Equal(t, 200, g.get("/", bob).StatusCode, "a client that waits is admitted")
 }
 
 func TestBothRefusesAThousandTimesForNothing(t *testing.T) {
@@ -119,7 +119,7 @@ func TestBothNamesWhichOfTwoEqualLimits(t *testing.T) {
 	require.Equal(t, []any{"default-3"}, names(nested, "192.0.2.2:1"))
 }
 
-// calledOff cancels the request while it decides.
+// calledOff cancels the request while it decides about it.
 type calledOff struct{ cancel context.CancelFunc }
 
 func (c calledOff) Take(ctx context.Context, _ string, _ float64) (tokenbucket.Decision, error) {
@@ -127,7 +127,7 @@ func (c calledOff) Take(ctx context.Context, _ string, _ float64) (tokenbucket.D
 	return tokenbucket.Decision{}, ctx.Err()
 }
 
-// careful is a Refunder that does nothing once the request has been called off.
+// careful is a Refunder that does nothing after its context has ended.
 type careful struct{ httplimit.Refunder }
 
 func (c careful) Refund(ctx context.Context, key string, cost float64) error {
@@ -150,7 +150,7 @@ func TestBothGivesBackWhenTheSecondFails(t *testing.T) {
 	require.Equal(t, 3.0, h.own.Tokens("alice"), "given back although the request was called off")
 }
 
-// stingy does not take anything back.
+// stingy fails to refund.
 type stingy struct{ httplimit.Refunder }
 
 var errStingy = errors.New("not given back")
@@ -178,7 +178,7 @@ func TestBothOfLimitersThatTellLittle(t *testing.T) {
 	require.Equal(t, `"default";r=9;t=18`, first.Header.Get("RateLimit"))
 }
 
-// mute takes back without a word.
+// mute refunds, and reports no limits.
 type mute struct{ fixed }
 
 func (mute) Refund(context.Context, string, float64) error { return nil }
@@ -279,30 +279,30 @@ func TestBothExplainsWhatBothWouldAdmit(t *testing.T) {
 	require.Contains(t, body(t, refused)["detail"], ", left: 4.")
 }
 
-// doubling takes everything twice.
+// doubling takes each cost twice.
 type doubling struct{ httplimit.Refunder }
 
 func (l doubling) Take(ctx context.Context, key string, cost float64) (tokenbucket.Decision, error) {
 	return l.Refunder.Take(ctx, key, 2*cost)
 }
 
-// told is a limiter that says about its limits whatever it is told to.
-type told struct {
+// reporting is a limiter that reports the given limits.
+type reporting struct {
 	fixed
 	limits []tokenbucket.Limit
 }
 
-func (l told) Limits() []tokenbucket.Limit { return l.limits }
+func (l reporting) Limits() []tokenbucket.Limit { return l.limits }
 
-func (told) Refund(context.Context, string, float64) error { return nil }
+func (reporting) Refund(context.Context, string, float64) error { return nil }
 
 func TestDecisionOfALimitThatIsNotAmongTheLimits(t *testing.T) {
 	decision := fixed{OK: true, Tokens: 3, Limit: tenHalf[0]}
 	other := []tokenbucket.Limit{{Capacity: 7, RefillPerSec: 1}, {Capacity: 8, RefillPerSec: 1}}
 	for name, limiter := range map[string]httplimit.Limiter{
-		"others are told":                 told{decision, other},
-		"others are told, none is":        httplimit.Both(told{fixed{OK: true}, other}, decision),
-		"others are told, these are also": httplimit.Both(told{fixed{OK: true}, other}, told{decision, other}),
+		"others are reported":                 reporting{decision, other},
+		"others are reported, none is":        httplimit.Both(reporting{fixed{OK: true}, other}, decision),
+		"others are reported, these are also": httplimit.Both(reporting{fixed{OK: true}, other}, reporting{decision, other}),
 	} {
 		for range 2 {
 			answer := newGatewayOf(t, limiter).get("/")
@@ -312,16 +312,16 @@ func TestDecisionOfALimitThatIsNotAmongTheLimits(t *testing.T) {
 	}
 }
 
-// Limiters of somebody else's may return what they keep, with room behind it.
+// A limiter of a user may return its own slice of limits, with spare capacity.
 func TestLimitsOfAnotherAreNotWrittenOver(t *testing.T) {
 	kept := []tokenbucket.Limit{tenHalf[0], {Capacity: 77, RefillPerSec: 1}}
 	everyone := httplimit.Shared(tokenbucket.MustNew(tokenbucket.Limit{Capacity: 9, RefillPerSec: 1}))
-	g := newGatewayOf(t, httplimit.Both(told{fixed{OK: true, Tokens: 3, Limit: tenHalf[0]}, kept[:1]}, everyone))
+	g := newGatewayOf(t, httplimit.Both(reporting{fixed{OK: true, Tokens: 3, Limit: tenHalf[0]}, kept[:1]}, everyone))
 	require.Equal(t, `"default";q=10;w=20, "default-2";q=9;w=9`, g.get("/").Header.Get("RateLimit-Policy"))
 	require.Equal(t, 77.0, kept[1].Capacity)
 }
 
-// indulgent admits whatever it is asked for.
+// indulgent admits every cost.
 type indulgent struct{ mute }
 
 func TestBothBehindALimiterThatAdmitsEverything(t *testing.T) {

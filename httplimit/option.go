@@ -37,8 +37,8 @@ type config struct {
 
 	limiters    []Limiter // New's, and the fallback
 	refuse      func(http.ResponseWriter, *http.Request, tokenbucket.Decision)
-	closed      bool          // when the limiter fails
-	closedFor   time.Duration // the Retry-After then
+	closed      bool          // refuse if no limiter can decide
+	closedFor   time.Duration // the Retry-After of such a refusal
 	unavailable func(http.ResponseWriter, *http.Request, error)
 	reportOnly  bool
 	observe     func(Event)
@@ -75,7 +75,7 @@ func invalid(format string, args ...any) error {
 func (c *config) validate() error {
 	switch {
 	case slices.Contains(c.limiters, nil):
-		return invalid("no limiter: pass Shared, PerKey or Both of what is not nil, or your own, to New and WithFallback")
+		return invalid("no limiter: pass New and WithFallback a limiter that is not nil, such as Shared of a bucket or PerKey of buckets")
 	case c.each && c.costEach == nil:
 		return invalid("WithCostEach(nil): pass a function, or leave it out for a cost of 1")
 	case c.cost == nil:
@@ -83,7 +83,7 @@ func (c *config) validate() error {
 	case c.closed && (c.closedFor <= 0 || c.closedFor == tokenbucket.Never):
 		return invalid("WithFailClosed(%v): choose a time above 0 to retry after", c.closedFor)
 	case c.unavailable != nil && !c.closed:
-		return invalid("WithUnavailable without WithFailClosed: add WithFailClosed, or requests that nobody can decide about are admitted")
+		return invalid("WithUnavailable without WithFailClosed: add WithFailClosed, or requests are admitted if no limiter can decide")
 	}
 	for _, h := range c.keyHeaders {
 		if !isToken(h.name) {
@@ -118,7 +118,7 @@ func (c *config) validateNames() error {
 func (c *config) validateLimiters() error {
 	for _, l := range c.limiters {
 		if c.each && !canTakeEach(l) {
-			return invalid("WithCostEach with a limiter %T: use one that has TakeEach, or one whose two have TakeEach and RefundEach for Both", l)
+			return invalid("WithCostEach with a limiter %T: use one that has TakeEach; in Both, the first needs Limits and RefundEach as well", l)
 		}
 		if c.admission && !canSettle(l, false) {
 			return invalid("WithAdmission with a limiter %T: use one that has Refund and Charge", l)
@@ -130,7 +130,7 @@ func (c *config) validateLimiters() error {
 	return nil
 }
 
-// settleCosts makes a function of a price list.
+// settleCosts makes c.cost of the price list, if there is one.
 func (c *config) settleCosts() error {
 	if len(c.costs) == 0 {
 		return nil
@@ -157,10 +157,10 @@ func (c *config) settleCosts() error {
 // for one above a capacity.
 //
 // Many routers serve more spellings of a path than a ServeMux matches: in upper case,
-// with a trailing or a double slash, or after StripPrefix. Behind such a router a request
-// can reach a priced handler under a spelling that has no price here, and costs 1. The
-// safe ways are a price for "/" that is high enough for every path, with the cheap paths
-// listed by name, or WithCost with the pattern that the router itself has matched.
+// with a trailing or a double slash, or after StripPrefix. With such a router a request
+// can reach a priced handler under a spelling that has no price here, and then costs 1.
+// There are two safe ways: set a price for "/" that is high enough for every path, and list
+// the cheap paths by name; or use WithCost with the pattern that the router has matched.
 //
 // It overrides WithCost and WithCostEach before it. By default, every request costs 1.
 func WithCosts(costs tokenbucket.Costs) Option {
@@ -178,9 +178,9 @@ func WithCost(cost func(*http.Request) float64) Option {
 // WithCostEach sets what a request costs by a function that returns one cost for each
 // limit, in tokens, in the order of the limiter's Limits: for example 1 request and 400
 // tokens of a language model. All are taken or none is. The function is called by any
-// number of goroutines; the slice must not change afterwards. A request with another
-// number of costs than limits, or with a cost that is negative, NaN or above its limit's
-// capacity, is refused without Retry-After. A cost of 0 asks nothing of its limit.
+// number of goroutines and must not change the slice afterwards. A request is refused
+// without Retry-After if the number of costs is not the number of limits, or if a cost is
+// negative, NaN or above its limit's capacity. A cost of 0 asks nothing of its limit.
 //
 // The limiter, and the fallback if there is one, need a method TakeEach, see Limiter;
 // otherwise New returns ErrInvalidOption, as it does for nil. It overrides WithCost and
@@ -189,9 +189,9 @@ func WithCostEach(costs func(*http.Request) []float64) Option {
 	return serverOption(func(c *config) { c.cost, c.costs, c.each, c.costEach = costOne, nil, true, costs })
 }
 
-// WithRefusal sets what answers a refused request. All header fields are set by
-// then, the status is not. By default, and for nil, the answer is 429 (RFC 6585)
-// with a body that says why (RFC 9457) and Cache-Control: no-store.
+// WithRefusal sets a function that answers refused requests. When it is called, the header
+// fields have been set and the status has not. By default, and for nil, the answer is 429
+// (RFC 6585) with a body that says why (RFC 9457) and Cache-Control: no-store.
 func WithRefusal(refuse func(http.ResponseWriter, *http.Request, tokenbucket.Decision)) Option {
 	return serverOption(func(c *config) { c.refuse = refuse })
 }
@@ -203,10 +203,10 @@ func WithFailClosed(retryAfter time.Duration) Option {
 	return serverOption(func(c *config) { c.closed, c.closedFor = true, retryAfter })
 }
 
-// WithUnavailable sets what answers a request that WithFailClosed refuses, given the
-// errors of the limiters. Retry-After is set by then, the status is not. Without
-// WithFailClosed it is an ErrInvalidOption. By default, and for nil, the answer is 503 with
-// a body that says why (RFC 9457) and Cache-Control: no-store.
+// WithUnavailable sets a function that answers requests that WithFailClosed refuses. It
+// gets the errors of the limiters. When it is called, Retry-After has been set and the
+// status has not. Without WithFailClosed it is an ErrInvalidOption. By default, and for
+// nil, the answer is 503 with a body that says why (RFC 9457) and Cache-Control: no-store.
 func WithUnavailable(answer func(http.ResponseWriter, *http.Request, error)) Option {
 	return serverOption(func(c *config) { c.unavailable = answer })
 }
@@ -218,8 +218,8 @@ func WithFallback(limiter Limiter) Option {
 	return serverOption(func(c *config) { c.limiters = append(c.limiters[:1:1], limiter) })
 }
 
-// WithReportOnly never refuses. The observer and the header fields report what would
-// have been refused, without Retry-After. By default, requests are refused.
+// WithReportOnly lets every request go on. The observer and the header fields report the
+// decisions, without Retry-After. By default, requests are refused.
 func WithReportOnly() Option {
 	return serverOption(func(c *config) { c.reportOnly = true })
 }

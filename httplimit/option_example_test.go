@@ -134,7 +134,7 @@ func ExampleWithFallback() {
 	// the store does not answer - fallback: true refused: true
 }
 
-// Where an unlimited request does more harm than a refused one.
+// Use WithFailClosed if an unlimited request does more harm than a refused one.
 func ExampleWithFailClosed() {
 	limit, err := httplimit.New(down{}, httplimit.WithFailClosed(5*time.Second))
 	if err != nil {
@@ -146,7 +146,7 @@ func ExampleWithFailClosed() {
 	// Output: 503 5
 }
 
-// Before a limit is enforced: who would be refused?
+// Before a limit is enforced, find out which clients it would refuse.
 func ExampleWithReportOnly() {
 	limiter, _ := twoEach()
 	limit, err := httplimit.New(limiter, httplimit.WithReportOnly(),

@@ -10,41 +10,41 @@ import (
 	"github.com/aa014e13/tokenbucket"
 )
 
-// unlimited says "no limit": clients are not sent its figures.
+// unlimited stands for no limit, so it is not reported to clients.
 var unlimited = tokenbucket.Unlimited()
 
-// asked is a limiter and how the answers present its limits.
+// asked is a limiter with the texts by which answers present its limits.
 type asked struct {
 	Limiter
 	names  []string
-	labels []label                  // of as many limits as there are at start-up
-	last   atomic.Pointer[policies] // the latest ones
+	labels []label                  // one for each limit that the limiter had at start-up
+	last   atomic.Pointer[policies] // those of the latest limits
 }
 
 func newAsked(l Limiter, names []string) *asked {
 	return &asked{Limiter: l, names: names, labels: newLabels(names, max(1, len(limitsOf(l))))}
 }
 
-// policies are limits as the header presents them.
+// policies are the limits of a limiter as the header presents them. They do not change.
 type policies struct {
 	limits   []tokenbucket.Limit
 	each     []policy
 	header   string // RateLimit-Policy
-	oneToken int64  // the seconds in which the slowest refills one
+	oneToken int64  // the seconds in which the slowest limit refills one token
 }
 
-// policy is one of them, with the parts of an answer that do not change.
+// policy is the part of an answer that is the same for all decisions by one limit.
 type policy struct {
 	label
 	capacity string
 }
 
-// label is the part of a policy that depends on its name alone.
+// label is the part of a policy that depends only on its name.
 type label struct {
 	name     string
-	quoted   string // in RateLimit-Policy
-	start    string // of RateLimit, up to r
-	exceeded form
+	quoted   string // the name in RateLimit-Policy
+	start    string // the item of RateLimit up to the value of r
+	exceeded form   // the body of a refusal
 }
 
 func newLabels(names []string, n int) []label {
@@ -56,8 +56,8 @@ func newLabels(names []string, n int) []label {
 	return labels
 }
 
-// policies returns the present ones: limits may change at any time. If there is only
-// one, the decision has it. If there are several, the limiter is asked at every request.
+// policies returns the policies of the present limits, which may change at any time. A
+// single limit is that of the decision. For several, the limiter is asked at every request.
 func (a *asked) policies(binding tokenbucket.Limit) *policies {
 	last := a.last.Load()
 	if last != nil && len(last.limits) == 1 && last.limits[0] == binding {
@@ -67,7 +67,7 @@ func (a *asked) policies(binding tokenbucket.Limit) *policies {
 	if len(limits) == 0 {
 		limits = []tokenbucket.Limit{binding}
 	}
-	if !slices.Contains(limits, binding) { // they changed since the decision, or not all are reported
+	if !slices.Contains(limits, binding) { // the limits have changed since the decision, or Limits leaves some out
 		if last != nil && slices.Contains(last.limits, binding) {
 			return last
 		}
@@ -99,9 +99,9 @@ func (a *asked) newPolicies(limits []tokenbucket.Limit) *policies {
 	return p
 }
 
-// binding returns the policy of a decision's limit: the one that its LimitIndex counts
-// from start on, or, if a limiter does not set that, the first equal one from there, or
-// from the beginning.
+// binding returns the policy of a decision's limit: the one with the decision's LimitIndex,
+// counted from start. If a limiter does not set LimitIndex, it is the first equal limit
+// from start on, or else the first of all.
 func (p *policies) binding(d *tokenbucket.Decision, start int) *policy {
 	limit := d.Limit
 	if i := start + d.LimitIndex; i >= 0 && i < len(p.limits) && p.limits[i] == limit {
@@ -115,8 +115,8 @@ func (p *policies) binding(d *tokenbucket.Decision, start int) *policy {
 	return &p.each[slices.Index(p.limits, limit)]
 }
 
-// policyNames returns n names: the given ones, then the last of them with "-2", "-3"
-// and so on, but for those that are given.
+// policyNames returns n names: the given ones, then the last of them with "-2", "-3" and
+// so on, without repeating a given one.
 func policyNames(given []string, n int) []string {
 	names := slices.Clone(given[:min(n, len(given))])
 	for number := 2; len(names) < n; number++ {

@@ -14,8 +14,8 @@ import (
 	"github.com/aa014e13/tokenbucket"
 )
 
-// prices finds the price of a request by the pattern that a ServeMux finds for it,
-// so that its rules of precedence apply.
+// prices finds the price of a request by the pattern that a ServeMux matches, so that the
+// ServeMux's rules of precedence apply.
 type prices struct {
 	mux   *http.ServeMux
 	costs tokenbucket.Costs
@@ -38,7 +38,8 @@ func newPrices(costs tokenbucket.Costs, limits []tokenbucket.Limit) (*prices, er
 	return p, nil
 }
 
-// register returns the panic of a ServeMux that does not take a pattern as an error.
+// register adds a pattern to the ServeMux. It returns an error if the ServeMux panics, and
+// for a pattern that no request would match.
 func (p *prices) register(pattern string) (err error) {
 	defer func() {
 		if problem := recover(); problem != nil {
@@ -52,12 +53,12 @@ func (p *prices) register(pattern string) (err error) {
 	return nil
 }
 
-// registeredAt is the place in this file that a ServeMux names as the source of a
-// pattern. It is of no use to users.
+// registeredAt matches the place in this file that a ServeMux reports as the source of a
+// pattern. Users have no use for it.
 var registeredAt = regexp.MustCompile(` \(registered at .*?:\d+\)`)
 
-// neverMatches returns what to do about a pattern that a ServeMux takes but no request
-// would match, and "" for any other.
+// neverMatches returns advice for a pattern that a ServeMux accepts but no request would
+// match, and "" for any other.
 func neverMatches(pattern string) (advice string) {
 	method, rest := "", pattern
 	if i := strings.IndexAny(pattern, " \t"); i >= 0 {
@@ -65,7 +66,7 @@ func neverMatches(pattern string) (advice string) {
 	}
 	slash := strings.IndexByte(rest, '/')
 	if slash < 0 {
-		return "" // the ServeMux says what is wrong
+		return "" // the ServeMux reports the fault
 	}
 	host, file := rest[:slash], rest[slash:]
 	_, _, portErr := net.SplitHostPort(host)

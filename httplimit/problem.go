@@ -20,7 +20,7 @@ type problem struct {
 	Violated []string `json:"violated-policies,omitempty"`
 }
 
-// quotaExceeded returns the form of a refusal by the limits of these names.
+// quotaExceeded returns the form of a refusal by the limits that have these names.
 func quotaExceeded(violated ...string) form {
 	return newForm(problem{
 		Type:     "https://iana.org/assignments/http-problem-types#quota-exceeded",
@@ -31,7 +31,7 @@ func quotaExceeded(violated ...string) form {
 }
 
 var (
-	unnamed   = quotaExceeded() // by a limit that is not known
+	unnamed   = quotaExceeded() // for a decision without a valid limit
 	undecided = newForm(problem{
 		Type:   "about:blank",
 		Title:  http.StatusText(http.StatusServiceUnavailable),
@@ -39,23 +39,24 @@ var (
 	})
 )
 
-// form is a problem in JSON, encoded once, around a blank for its detail.
+// form is a problem in JSON, encoded once, with a gap for its detail.
 type form struct {
 	status        int
 	before, after string
 }
 
 func newForm(p problem) form {
-	encoded, _ := json.Marshal(p) // strings and a number are never refused
-	const blank = `"detail":"`    // in a string there would be no quotes but escaped ones
+	encoded, _ := json.Marshal(p) // strings and a number always can be encoded
+	const blank = `"detail":"`    // cannot be part of a string, where quotes are escaped
 	before, after, _ := strings.Cut(string(encoded), blank)
 	return form{p.Status, before + blank, after}
 }
 
-// bodies are buffers for reuse: a writer does not keep what it has written (io.Writer).
+// bodies are buffers for reuse. That is safe because a Write must not keep its argument
+// (io.Writer).
 var bodies = sync.Pool{New: func() any { return new([]byte) }}
 
-// answer sends the problem with a detail, which must have nothing that JSON escapes.
+// answer sends the problem with a detail, which must not contain anything that JSON escapes.
 func (p *form) answer(w http.ResponseWriter, f *fields, detail []byte) {
 	delete(f.header, contentLength) // set by an outer layer for another body
 	f.set(contentType, "application/problem+json")
@@ -63,8 +64,9 @@ func (p *form) answer(w http.ResponseWriter, f *fields, detail []byte) {
 	w.WriteHeader(p.status)
 	body := bodies.Get().(*[]byte)
 	*body = append(append(append((*body)[:0], p.before...), detail...), p.after...)
-	// A client that is gone needs no answer. But net/http's HTTP/2 returns from Write when
-	// the stream is reset, even if what it was given is just being sent.
+	// An error needs no handling: the client has gone. But then the buffer must not be used
+	// again: with HTTP/2, Write returns when the stream is reset, even if net/http is still
+	// sending the buffer.
 	if _, err := w.Write(*body); err == nil {
 		bodies.Put(body)
 	}

@@ -30,18 +30,18 @@ type problem struct {
 	Violated []string `json:"violated-policies,omitempty"`
 }
 
-// quotaExceeded is what a refusal is to say.
+// quotaExceeded returns the problem that a refusal must have.
 func quotaExceeded(cost float64, d tokenbucket.Decision, name string) problem {
 	p := problem{Type: "https://iana.org/assignments/http-problem-types#quota-exceeded", Title: "Quota exceeded", Status: 429}
-	told := d.Limit.Validate() == nil
-	if told {
+	known := d.Limit.Validate() == nil
+	if known {
 		p.Violated = []string{name}
 	}
 	seconds, ok := d.RetryAfter()
 	switch seconds = max(1, seconds); {
 	case !ok:
 		p.Detail = fmt.Sprintf("Tokens needed: %v, which can never be met: ask for less.", cost)
-	case told:
+	case known:
 		p.Detail = fmt.Sprintf("Tokens needed: %v, left: %d. Retry in %d s.", cost, d.Remaining(), seconds)
 	default:
 		p.Detail = fmt.Sprintf("Tokens needed: %v. Retry in %d s.", cost, seconds)
@@ -147,7 +147,7 @@ func TestRefusalsAtOnceAreEachWhole(t *testing.T) {
 	group.Wait()
 }
 
-// failingWriter fails, and goes on using what it was given: so does HTTP/2 when a stream is reset.
+// failingWriter fails, and uses the buffer afterwards, as HTTP/2 does when a stream is reset.
 type failingWriter struct {
 	*httptest.ResponseRecorder
 	given []byte

@@ -7,17 +7,16 @@ import (
 )
 
 // WithTrustedProxies reads the client's address from X-Forwarded-For if the peer's
-// address is in one of the prefixes. All lines of the field are one list. It is read
-// from the right, past trusted addresses: the first address that is not trusted is the
-// client's. If the list ends before, or has something that is not an address, the last
-// address read is the client's. Elements may have a port, and brackets.
+// address is in one of the prefixes. All lines of the field are one list. The list is read
+// from the right. Addresses in the prefixes are skipped: the first address that is in none
+// of them is the client's. If the list ends before, or an element is not an address, the
+// last address read is the client's. Elements may have a port, and brackets.
 //
 // A peer on a Unix socket has no address that a prefix could contain: use
 // WithTrustedHops for it. Calling WithTrustedProxies again adds prefixes. No prefix, or an
-// invalid one, is an ErrInvalidOption, and so is any second of the options WithTrustedProxies,
-// WithTrustedHops, WithForwarded and WithTrustedHeader: exactly one of them says where
-// the client's address is read. By default, the peer's address counts and no field is
-// read.
+// invalid one, is an ErrInvalidOption. Only one of the options WithTrustedProxies,
+// WithTrustedHops, WithForwarded and WithTrustedHeader can be used: two of them are an
+// ErrInvalidOption. By default, the peer's address counts and no field is read.
 func WithTrustedProxies(prefixes ...netip.Prefix) Option {
 	return withSource(source{option: "WithTrustedProxies", field: forwardedFor, cut: cutLast, parse: parseListed}, prefixes)
 }
@@ -33,27 +32,26 @@ func WithForwarded(prefixes ...netip.Prefix) Option {
 // WithTrustedHeader reads the client's address from a field that a proxy sets to that
 // one address, such as CF-Connecting-IP, X-Real-IP or Fly-Client-IP, if the peer's address
 // is in one of the prefixes. If the field is missing, has more than one line or is not an
-// address, the peer's address counts. The proxy must overwrite the field: one that
-// passes on what the client sent lets clients choose their address.
+// address, the peer's address counts. The proxy must overwrite the field. If it passes on
+// the field that the client sent, clients can choose their address.
 //
-// Calling it again with the same name adds prefixes. No prefix, an invalid one or an
-// invalid name is an ErrInvalidOption, and so is a second option of this kind, as at
-// WithTrustedProxies. By default, no such field is read.
+// Calling WithTrustedHeader again with the same name adds prefixes. No prefix, an invalid
+// one or an invalid name is an ErrInvalidOption, and so is a second option that
+// WithTrustedProxies lists. By default, no such field is read.
 func WithTrustedHeader(name string, prefixes ...netip.Prefix) Option {
 	name = http.CanonicalHeaderKey(name)
 	return withSource(source{option: "WithTrustedHeader(" + name + ")", field: name, parse: parseListed}, prefixes)
 }
 
-// WithTrustedHops reads the client's address from X-Forwarded-For by counting proxies
-// instead of knowing their addresses. The peer counts: with n = 1, it is the only proxy,
-// and the client's address is the last of the list; with n = 2 it is the last but one.
-// If the list is shorter, the client's address is the first of the list. If it has
-// something that is not an address on the way, the last address read counts.
+// WithTrustedHops reads the client's address from X-Forwarded-For by the number of
+// proxies, n, instead of their addresses. The peer is one of them: with n = 1, the peer is
+// the only proxy, and the client's address is the last of the list; with n = 2, it is the
+// last but one. If the list is shorter, the client's address is the first of the list. If
+// an element read on the way is not an address, the last address read counts.
 //
-// It trusts every peer. Use it only if no request can reach the server past the
-// proxies; otherwise clients choose their address. An n below 1 is an ErrInvalidOption,
-// and so is a second option of this kind, as at WithTrustedProxies. By default, the peer's
-// address counts.
+// WithTrustedHops trusts every peer. Use it only if every request passes the proxies;
+// otherwise clients can choose their address. An n below 1 is an ErrInvalidOption, and so
+// is a second option that WithTrustedProxies lists. By default, the peer's address counts.
 func WithTrustedHops(n int) Option {
 	return addressOption(func(a *addresses) {
 		a.sources = append(a.sources, source{option: "WithTrustedHops", field: forwardedFor, cut: cutLast, parse: parseListed, byHops: true, hops: n})
@@ -79,16 +77,16 @@ func withSource(s source, prefixes []netip.Prefix) Option {
 
 const forwardedFor = "X-Forwarded-For"
 
-// source is a field in which proxies write addresses, and who may write them.
+// source is a field in which proxies write addresses, with the peers that may write it.
 type source struct {
-	option string // that asked for it
-	field  string // canonical
+	option string // the name of the option that set it
+	field  string // the canonical name
 	cut    func(list string) (rest, last string, more bool)
 	parse  func(element string) (netip.Addr, bool)
 
 	trusted []netip.Prefix
-	isEmpty bool // an option named no prefix
-	byHops  bool // trust so many proxies, whatever their addresses
+	isEmpty bool // an option was given no prefix
+	byHops  bool // hops counts, and not trusted
 	hops    int
 }
 
@@ -109,9 +107,9 @@ func (s *source) validate() error {
 	return nil
 }
 
-// client reads the lines from the right, where the nearest proxy has written, past
-// trusted addresses to the first that is not: anybody may have made up what is left of
-// it. The zero peer is one without an address.
+// client returns the client's address. It reads the lines from the right, where the nearest
+// proxy has written, and returns the first address that is not trusted: a client can have
+// made up everything left of it. The zero peer is one without an address.
 func (s *source) client(peer netip.Addr, h http.Header) netip.Addr {
 	lines := h[s.field]
 	if s.cut == nil {
@@ -135,7 +133,8 @@ func (s *source) client(peer netip.Addr, h http.Header) netip.Addr {
 	return client
 }
 
-// only returns the address that a field of one line has, and that is not a list.
+// only returns the address in a field that must have one line with one address. Otherwise
+// it returns the peer's.
 func (s *source) only(peer netip.Addr, lines []string) netip.Addr {
 	if len(lines) == 1 && s.isTrusted(peer, 1) {
 		if addr, ok := s.parse(lines[0]); ok {

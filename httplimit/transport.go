@@ -11,7 +11,7 @@ import (
 	"github.com/aa014e13/tokenbucket"
 )
 
-// HostBuckets are what a Transport waits on: a token bucket for each host. A
+// HostBuckets are the token buckets that a Transport waits on, one for each host. A
 // *keyed.Buckets[string] implements it; AllHosts makes one of a single bucket.
 //
 // The host is in lower case, without a trailing dot, and with its port unless that is
@@ -19,30 +19,30 @@ import (
 // internationalised name is in the form that net/http sends: "xn--bcher-kva.example".
 //
 // Implementations must be safe for concurrent use. They may have three more methods,
-// as both of ours do:
+// as both implementations in this module do:
 //
 //   - Limits() []tokenbucket.Limit. NewTransport checks prices against the limits.
 //   - WaitPause(ctx context.Context, host string) (waited time.Duration, err error). It
-//     waits until no pause of the host lasts, as Bucket.WaitPause does, and takes
-//     nothing. Without it, a pause does not hold requests that have left the bucket.
+//     waits until the host is not paused, as Bucket.WaitPause does, and takes nothing.
+//     Without it, a pause does not hold requests that have left the bucket.
 //   - WaitEach(ctx context.Context, host string, costs ...float64) error. It takes one
-//     cost for each limit, as Bucket.WaitEach does, for WithTransportCostEach.
+//     cost for each limit, as Bucket.WaitEach does. WithTransportCostEach needs it.
 type HostBuckets interface {
-	// Wait takes the cost, in tokens, as soon as it is there, as Bucket.Wait does.
+	// Wait waits until the cost, in tokens, can be taken, and takes it, as Bucket.Wait does.
 	Wait(ctx context.Context, host string, cost float64) error
 	// Pause empties the host's bucket and closes it for d.
 	Pause(host string, d time.Duration)
-	// Tokens returns what is left for a newcomer.
+	// Tokens returns how many tokens a new request could take now.
 	Tokens(host string) float64
-	// Charge takes the cost, in tokens, whether it is there or not.
+	// Charge takes the cost, in tokens, even if the bucket goes into debt.
 	Charge(host string, cost float64) error
 }
 
-// AllHosts lets the requests to all hosts share one bucket: for a client of one
-// API, whatever the names of its servers are. A pause then holds for all of them.
+// AllHosts returns HostBuckets with one bucket for all hosts. Use it for a client of one
+// API that has several host names. A pause then holds the requests to all of them.
 func AllHosts(bucket *tokenbucket.Bucket) HostBuckets {
 	if bucket == nil {
-		return nil // and NewTransport says so
+		return nil // NewTransport returns an error for it
 	}
 	return allHosts{bucket}
 }
@@ -68,47 +68,47 @@ type eachWaiter interface {
 	WaitEach(ctx context.Context, host string, costs ...float64) error
 }
 
-// Transport is an http.RoundTripper that keeps to a rate. Before every request,
-// redirects and retries included, it waits for its turn at the bucket of the host, and
-// it pauses when a server says "too fast":
+// Transport is an http.RoundTripper that limits the rate of requests. Before every
+// request, redirects and retries included, it waits for tokens of the host's bucket. It
+// also pauses when a server says "too fast":
 //
 //   - After a 429, or a 503 with Retry-After, it pauses the bucket of that host for
-//     as long as Retry-After says, in seconds or as a date, so that every request
-//     holds, not only the one that was refused. A date is compared with the Date field
-//     of the answer, if there is one, since the server's clock may differ. A 429
+//     as long as Retry-After says, in seconds or as a date. The pause holds every request
+//     to the host, not only the one that was refused. A date is compared with the Date
+//     field of the answer, if there is one, since the server's clock may differ. A 429
 //     without Retry-After, or with one that is malformed, 0 or past, pauses for as long
-//     as WithDefaultPause says; a 503 does not pause then. WithTooFast adds statuses,
+//     as WithDefaultPause says; such a 503 does not pause. WithTooFast adds statuses,
 //     WithTooFastFunc decides by the whole answer.
-//   - A pause is never longer than WithLongestPause, 5 minutes by default. When a
-//     server demands a longer one, the pause is that long only, and the caller gets
+//   - A pause is never longer than WithLongestPause, 5 minutes by default. If a server
+//     demands a longer one, the pause lasts only for WithLongestPause, and the caller gets
 //     the answer without a retry.
-//   - WithRateLimitFields slows down before the server refuses, WithRetries sends
-//     again what was refused. Both are off by default.
+//   - WithRateLimitFields slows down before the server refuses. WithRetries sends
+//     refused requests again. Both are off by default.
 //
-// A pause also holds requests that have had their turn and have not been written yet,
-// because the base still dials, or waits for a connection: they wait on the connection
-// until the pause ends, and neither pay nor queue again. If the server closes the
-// connection meanwhile, the request is sent again, if nothing of it was written and it
-// has no body or GetBody. If its context ends meanwhile, the server does not read it.
-// With http.Transport.MaxConnsPerHost, a held request keeps a connection from others.
-// Some requests can still go out in a pause:
+// A pause also holds requests that have left the bucket and have not been written yet,
+// because the base still dials, or waits for a connection. They wait on the connection
+// until the pause ends; they do not pay or queue again. If the server closes the
+// connection meanwhile, the request is sent again, provided that nothing of it was written
+// and that it has no body or has GetBody. If its context ends meanwhile, the server does
+// not get it. With http.Transport.MaxConnsPerHost, other requests cannot use the
+// connection of a held request. Some requests can still go out in a pause:
 //
 //   - with a base that does not call the hook GotConn of net/http/httptrace before it
 //     writes; http.Transport does, for HTTP/1 and HTTP/2
-//   - on HTTP/2, those that got their connection before the pause and wait there for a
-//     stream, because the server allows only so many at once
-//   - those that are written after the refusing answer arrived and before RoundTrip
+//   - on HTTP/2, requests that got their connection before the pause and wait there for a
+//     stream, because the server limits the number of streams
+//   - requests that are written after the refusing answer has arrived and before RoundTrip
 //     has read its header
 //
 // A request that costs 0 does not wait and is not held by a pause, as everywhere in
-// this module; only its retries are.
+// this module; its retries are.
 //
-// An answer that refuses is an answer, not an error. Errors come back from RoundTrip as
-// the bucket's Wait or the base returned them, and as context.Cause if the context has
-// ended in the queue; http.Client wraps them in a *url.Error. If Wait fails, nothing
-// was taken, and the request was not sent, or not once more: a context deadline, the
-// one of http.Client.Timeout included, that would pass before its turn comes is a
-// *tokenbucket.DeadlineError at once.
+// If the server refuses, RoundTrip returns the answer and no error. RoundTrip returns
+// errors of the bucket's Wait and of the base unchanged, and context.Cause if the context
+// has ended in the queue; http.Client wraps them in a *url.Error. If Wait fails, no tokens
+// were taken for this attempt and it was not sent. If the context's deadline, which
+// http.Client.Timeout also sets, would pass before the tokens are available, RoundTrip
+// returns a *tokenbucket.DeadlineError at once.
 //
 // A Transport may be used by any number of goroutines. It must not be copied. The
 // zero Transport sends nothing and returns an error; use NewTransport.
@@ -118,8 +118,8 @@ type Transport struct {
 	pauses  pauseWaiter // the buckets; nil if they do not hold requests
 	seed    uint64      // of the jitter
 
-	mu       sync.Mutex            // held while a bucket is lowered
-	onTheWay map[string]departures // by host, if the rate limit fields are read
+	mu       sync.Mutex            // guards onTheWay; also held while a bucket is lowered
+	onTheWay map[string]departures // by host; empty without WithRateLimitFields
 }
 
 // NewTransport returns a Transport that waits on the given buckets. It returns
@@ -143,7 +143,7 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 		return nil, errZeroTransport
 	}
 	if req.URL == nil {
-		return t.baseOrDefault().RoundTrip(req) // it says what is wrong
+		return t.baseOrDefault().RoundTrip(req) // the base reports the fault
 	}
 	return t.roundTrip(req)
 }
@@ -174,15 +174,15 @@ func (t *Transport) roundTrip(req *http.Request) (*http.Response, error) {
 	}
 }
 
-// attempt sends a request whose turn has come, and makes the host's bucket follow the
-// answer. It reports whether the request may be sent again.
+// attempt sends a request that has paid, and lets the answer pause or lower the host's
+// bucket. It reports whether the request may be sent again.
 func (t *Transport) attempt(req *http.Request, e *TransportEvent) (resp *http.Response, again bool, err error) {
 	resp, e.Err = t.send(req, e)
 	if e.Err == nil && resp != nil {
 		e.Status = resp.StatusCode
 		again = t.heed(resp, e)
 	}
-	t.tell(e)
+	t.report(e)
 	return resp, again, e.Err
 }
 
@@ -194,13 +194,12 @@ func (t *Transport) CloseIdleConnections() {
 	}
 }
 
-// leastCost is what the retry of a free request costs: so little that nothing is
-// taken, but more than 0, so that it waits until the pause ends.
+// leastCost is the cost of the retry of a free request, in tokens. It is above 0, so that
+// the retry waits until the pause ends, and too small to change a bucket's level.
 const leastCost = 1e-300
 
-// wait waits for an attempt's turn. If that fails the request is not sent, so wait
-// closes its body. The error is not wrapped: url.Error.Timeout looks only at the error
-// that it holds.
+// wait waits until an attempt has paid. If that fails, the request is not sent, so wait
+// closes its body. The error is not wrapped, because url.Error.Timeout does not unwrap.
 func (t *Transport) wait(e *TransportEvent) error {
 	var since time.Time
 	if t.observe != nil {
@@ -219,11 +218,11 @@ func (t *Transport) wait(e *TransportEvent) error {
 		err = context.Cause(ctx)
 	}
 	e.Err = err
-	t.tell(e)
+	t.report(e)
 	return err
 }
 
-// take takes what an attempt costs as soon as it is there.
+// take waits until an attempt's cost can be taken, and takes it.
 func (t *Transport) take(ctx context.Context, e *TransportEvent) error {
 	isFreeRetry := e.Attempt > 1 && e.isFree()
 	switch {
@@ -244,7 +243,7 @@ type departures struct {
 	cost     float64 // tokens
 }
 
-// send sends a request whose turn has come. A free one is not held by a pause.
+// send sends a request that has paid. A pause does not hold a free one.
 func (t *Transport) send(req *http.Request, e *TransportEvent) (*http.Response, error) {
 	if t.readsFields {
 		t.depart(e.Host, departures{1, e.Cost})

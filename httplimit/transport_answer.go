@@ -11,20 +11,20 @@ import (
 	"github.com/aa014e13/tokenbucket/internal/timeline"
 )
 
-// heed makes the host's bucket follow what an answer says, notes the pause, and reports
-// whether the request was refused and may be sent again once the pause is over.
+// heed pauses or lowers the host's bucket as an answer demands, and notes the pause in e. It
+// reports whether the request was refused and may be sent again after the pause.
 func (t *Transport) heed(resp *http.Response, e *TransportEvent) (again bool) {
 	now := t.now()
 	if t.readsFields || resp.Header.Get(retryAfter) != "" {
 		now = dateOf(resp.Header, now)
 	}
 	left := t.readQuota(resp.Header, now)
-	hold, told := left.hold(), readRetryAfter(resp.Header, now)
+	hold, demanded := left.hold(), readRetryAfter(resp.Header, now)
 	reason := PausedByFields
-	if told > 0 {
-		hold, reason = told, PausedByRetryAfter
+	if demanded > 0 {
+		hold, reason = demanded, PausedByRetryAfter
 	}
-	if !t.isRefusal(resp, told) {
+	if !t.isRefusal(resp, demanded) {
 		t.slowDown(left, hold, reason, e)
 		return false
 	}
@@ -39,7 +39,7 @@ func (t *Transport) heed(resp *http.Response, e *TransportEvent) (again bool) {
 	return true
 }
 
-// pause pauses the host and notes that. There is no pause of 0.
+// pause pauses the host and notes the pause in e. A pause of 0 is none.
 func (t *Transport) pause(d time.Duration, reason PauseReason, e *TransportEvent) {
 	if d <= 0 {
 		return
@@ -48,19 +48,20 @@ func (t *Transport) pause(d time.Duration, reason PauseReason, e *TransportEvent
 	t.buckets.Pause(e.Host, d)
 }
 
-// isRefusal reports whether an answer says "too fast", told being the pause that
-// Retry-After demands, 0 for none.
-func (t *Transport) isRefusal(resp *http.Response, told time.Duration) bool {
+// isRefusal reports whether an answer says "too fast". The pause demanded is that of
+// Retry-After, 0 for none.
+func (t *Transport) isRefusal(resp *http.Response, demanded time.Duration) bool {
 	return slices.Contains(t.tooFast, resp.StatusCode) ||
-		resp.StatusCode == http.StatusServiceUnavailable && told > 0 ||
+		resp.StatusCode == http.StatusServiceUnavailable && demanded > 0 ||
 		t.isTooFast != nil && readsStart(resp, t.isTooFast)
 }
 
-// slowDown keeps the host's bucket to what the server says is left, less the cost of
-// the requests that are on their way: that was spent here already, but perhaps not there.
+// slowDown lowers the host's bucket to what the server says is left, less the cost of
+// the requests that are on their way: the bucket has counted them, but perhaps not the
+// server. If nothing is left, slowDown pauses the host.
 //
-// It is tempting to spread what is left over the time to the reset. But that takes
-// away the bursts that both sides allow, and slows down a client that reads an hourly quota.
+// It is tempting to spread what is left over the time to the reset. But that prevents
+// bursts that both sides allow, and slows down a client that reads an hourly quota.
 func (t *Transport) slowDown(left quota, hold time.Duration, reason PauseReason, e *TransportEvent) {
 	if !left.known {
 		return
@@ -68,7 +69,7 @@ func (t *Transport) slowDown(left quota, hold time.Duration, reason PauseReason,
 	if left.remaining == 0 {
 		t.pause(min(hold, t.longestPause), reason, e)
 	}
-	t.mu.Lock() // or two goroutines would both charge the same surplus
+	t.mu.Lock() // otherwise two goroutines could both charge the same surplus
 	defer t.mu.Unlock()
 	free := max(0, float64(left.remaining)-t.onTheWay[e.Host].cost)
 	if surplus := t.buckets.Tokens(e.Host) - free; surplus > 0 {
@@ -76,23 +77,24 @@ func (t *Transport) slowDown(left quota, hold time.Duration, reason PauseReason,
 	}
 }
 
-// jitter returns by how much a pause is longer that ends in some second, so that
-// many processes told that second spread. All requests of one Transport that were
-// told it get the same: a pause lasts as long as the longest demanded, and of many
-// draws the longest is always near the end, where the processes would meet again.
+// jitter returns the time to add to a pause, so that many processes that wait for the
+// same second do not all come back at its beginning. All requests of one Transport whose
+// pauses end in that second get the same jitter. If each drew its own, the longest would
+// count, which is close to the maximum in every process, so the processes would meet there.
 func (t *Transport) jitter(host string, now time.Time, pause time.Duration) time.Duration {
 	if t.retries == 0 {
 		return 0
 	}
-	told := fnv.New64a()
-	told.Write([]byte(host))
+	hash := fnv.New64a()
+	hash.Write([]byte(host))
 	second := uint64(now.Add(pause).Unix())
-	draw := rand.New(rand.NewPCG(t.seed, told.Sum64()^second))
+	draw := rand.New(rand.NewPCG(t.seed, hash.Sum64()^second))
 	return time.Duration(draw.Float64() * float64(min(pause, max(time.Second, pause/10))))
 }
 
-// dateOf returns the time at which the server made an answer, by its Date field. The
-// server's clock may differ from ours, and a date in the answer is one of that clock.
+// dateOf returns the time at which the server made an answer, by its Date field, or now if
+// there is none. The server's clock may differ from this machine's, and other dates in the
+// answer are by the server's clock.
 func dateOf(h http.Header, now time.Time) time.Time {
 	date, err := http.ParseTime(h.Get("Date"))
 	if err != nil {
@@ -105,7 +107,7 @@ func dateOf(h http.Header, now time.Time) time.Time {
 // malformed one and for one that has passed already.
 func readRetryAfter(h http.Header, now time.Time) time.Duration {
 	value := h.Get(retryAfter)
-	if value == "" { // as on almost every answer: making an error of it takes time
+	if value == "" { // on almost every answer; ParseRetryAfter would make an error, which is slow
 		return 0
 	}
 	wait, err := tokenbucket.ParseRetryAfter(value, now)

@@ -70,7 +70,7 @@ var pauses = []struct {
 	{"503 too long", 503, []string{"Retry-After", "86400"}, 300 * time.Second},
 	{"the year 9999", 429, []string{"Retry-After", "Fri, 31 Dec 9999 23:59:59 GMT"}, 300 * time.Second},
 
-	{"fields that nobody asked to be read", 200, []string{"RateLimit", `"default";r=0;t=9`, "X-RateLimit-Remaining", "0", "X-RateLimit-Reset", "9"}, 0},
+	{"fields without WithRateLimitFields", 200, []string{"RateLimit", `"default";r=0;t=9`, "X-RateLimit-Remaining", "0", "X-RateLimit-Reset", "9"}, 0},
 }
 
 // A pause empties the bucket of 1 a second, so the next request comes a second
@@ -92,7 +92,7 @@ func TestTransportPausesAfter(t *testing.T) {
 	}
 }
 
-// The clock of the server is not ours: dates are compared with the answer's own.
+// The server's clock may differ: dates are compared with the Date of the same answer.
 func TestTransportComparesDatesWithTheDateOfTheAnswer(t *testing.T) {
 	now := time.Date(2026, time.November, 6, 8, 49, 37, 0, time.UTC)
 	at := func(d time.Duration) string { return now.Add(d).Format(http.TimeFormat) }
@@ -132,7 +132,7 @@ func TestTransportComparesDatesWithTheDateOfTheAnswer(t *testing.T) {
 func TestTransportPausesByDefault(t *testing.T) {
 	for _, row := range []struct {
 		opts  []httplimit.TransportOption
-		told  string
+		value string
 		pause time.Duration
 	}{
 		{nil, "", 10 * time.Second},
@@ -145,7 +145,7 @@ func TestTransportPausesByDefault(t *testing.T) {
 	} {
 		onStage(t, func(t *testing.T, s *stage) {
 			client, _ := s.politely(oneASecond, row.opts...)
-			s.will(429, "Retry-After", row.told)
+			s.will(429, "Retry-After", row.value)
 			s.get(client, exampleURL)
 			s.get(client, exampleURL)
 			require.Equal(t, []time.Duration{0, row.pause + time.Second}, s.instants())
@@ -153,7 +153,7 @@ func TestTransportPausesByDefault(t *testing.T) {
 	}
 }
 
-// Not only the request that was told holds, but all that wait, and all that come.
+// A pause holds the requests that wait and those that come later, not only the refused one.
 func TestTransportPauseHoldsEveryRequest(t *testing.T) {
 	onStage(t, func(t *testing.T, s *stage) {
 		client, _ := s.hostByHost(oneASecond)
@@ -191,7 +191,7 @@ func TestTransportLaterRefusalDoesNotShortenThePause(t *testing.T) {
 	})
 }
 
-// What is free is free in a pause too: that is what its price says.
+// A request that costs 0 goes out in a pause too.
 func TestTransportPauseLetsFreeRequestsPass(t *testing.T) {
 	onStage(t, func(t *testing.T, s *stage) {
 		client, _ := s.politely(oneASecond, httplimit.WithTransportCosts(tokenbucket.Costs{"/ping": 0}))
@@ -202,9 +202,9 @@ func TestTransportPauseLetsFreeRequestsPass(t *testing.T) {
 	})
 }
 
-// Workers that were just restarted, and whose bucket is full while the server's is
-// not. One that reads the fields is never refused; of ten hardly any is: one can slip
-// through between its grant and its being counted as on its way.
+// The bucket of restarted workers is full while the server's is not. One worker that reads
+// the fields is never refused. Of ten, hardly any is: a request can go out between its grant
+// and the instant from which it counts as on its way.
 func TestTransportSlowsDownBeforeItIsRefused(t *testing.T) {
 	refusals := func(t *testing.T, workers int, opts ...httplimit.TransportOption) (refused int) {
 		onStage(t, func(t *testing.T, s *stage) {
@@ -246,7 +246,7 @@ func TestTransportSlowsDownBeforeItIsRefused(t *testing.T) {
 	require.Greater(t, refusals(t, 10), 1)
 }
 
-// What is on its way was spent here, but the server has not counted it yet.
+// The bucket has counted requests that are on their way; the server has not yet.
 func TestTransportCountsWhatIsOnItsWay(t *testing.T) {
 	onStage(t, func(t *testing.T, s *stage) {
 		slow := make(chan struct{})

@@ -11,7 +11,7 @@ import (
 // read, or there is an error. An attempt that never left the queue is reported too.
 type TransportEvent struct {
 	Request *http.Request // must not be changed
-	Host    string        // as HostBuckets get it
+	Host    string        // as passed to HostBuckets
 	Cost    float64       // tokens; 0 with WithTransportCostEach
 	Costs   []float64     // tokens, with WithTransportCostEach; must not be changed
 	Attempt int           // 1 for the first, 2 for the first retry
@@ -32,8 +32,8 @@ type PauseReason string
 // The reasons of pauses.
 const (
 	PausedByRetryAfter PauseReason = "Retry-After"   // the field says how long
-	PausedByFields     PauseReason = "rate limit"    // the fields of WithRateLimitFields say that nothing is left, and until when
-	PausedByDefault    PauseReason = "default pause" // the answer says "too fast" but not how long: WithDefaultPause
+	PausedByFields     PauseReason = "rate limit"    // the fields of WithRateLimitFields say that nothing is left, and for how long
+	PausedByDefault    PauseReason = "default pause" // the answer says "too fast" but not for how long: see WithDefaultPause
 )
 
 // isFree reports whether the request costs nothing.
@@ -41,8 +41,8 @@ func (e *TransportEvent) isFree() bool {
 	return e.Cost == 0 && !slices.ContainsFunc(e.Costs, func(cost float64) bool { return cost != 0 })
 }
 
-// tell reports an attempt that has ended.
-func (t *Transport) tell(e *TransportEvent) {
+// report calls the observer, if there is one, for an attempt that has ended.
+func (t *Transport) report(e *TransportEvent) {
 	if t.observe != nil {
 		t.observe(*e)
 	}

@@ -14,8 +14,7 @@ import (
 	"github.com/aa014e13/tokenbucket/keyed"
 )
 
-// sleepless is a clock for one goroutine that never really sleeps: whenever it
-// should, the time has come.
+// sleepless is a clock for one goroutine. A sleep returns at once and advances the clock.
 type sleepless struct{ now time.Time }
 
 func (c *sleepless) Now() time.Time                  { return c.now }
@@ -60,7 +59,7 @@ func ExampleTransport() {
 	// Output: 200 OK true
 }
 
-// A client that asks twice a second at most, and holds when the server says so.
+// A client that sends at most two requests a second, and pauses when the server demands it.
 func ExampleNewTransport() {
 	clock := &sleepless{}
 	asked := 0
@@ -100,7 +99,7 @@ func ExampleNewTransport() {
 }
 
 // An API that says "too fast" with a 500, where an export costs as much as five
-// requests. What was refused is sent again when the pause is over.
+// requests. Refused requests are sent again after the pause.
 func ExampleAllHosts() {
 	clock := &sleepless{}
 	asked := 0
@@ -132,8 +131,8 @@ func ExampleAllHosts() {
 	// Output: 200 OK after 2 attempts and more than a minute: true
 }
 
-// GitHub's secondary limits refuse with a 403, and so does a missing permission. The
-// function tells them apart by a field and by the start of the body.
+// GitHub answers 403 for its secondary limits, and also for a missing permission. The
+// function distinguishes them by a field and by the start of the body.
 func ExampleWithTooFastFunc() {
 	clock := &sleepless{}
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -180,8 +179,8 @@ func ExampleWithTooFastFunc() {
 	// /search: 403, paused for 1m0s, "default pause"
 }
 
-// The server says that nothing is left for 20 seconds. The client does not have to be
-// refused to wait for them.
+// The server reports that nothing is left for 20 seconds. The client waits for them without
+// being refused.
 func ExampleWithRateLimitFields() {
 	clock := &sleepless{}
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

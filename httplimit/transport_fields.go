@@ -19,14 +19,14 @@ const (
 	rateLimitReset     = "Ratelimit-Reset"
 )
 
-// quota is what a server says is left.
+// quota is how many tokens a server says are left.
 type quota struct {
 	known     bool
 	remaining int64
-	reset     time.Duration // until there is more; 0 if the server does not say
+	reset     time.Duration // the time until there are more; 0 if the server does not say
 }
 
-// hold returns the pause that a quota asks for: none unless nothing is left.
+// hold returns the pause that a quota demands: 0 unless nothing is left.
 func (q quota) hold() time.Duration {
 	if !q.known || q.remaining > 0 {
 		return 0
@@ -34,8 +34,8 @@ func (q quota) hold() time.Duration {
 	return q.reset
 }
 
-// readQuota reads the newest kind of field that the answer has. What comes out of a
-// cache is out of date.
+// readQuota reads the newest kind of field that the answer has. It ignores an answer from
+// a cache, because its fields are out of date.
 func (t *Transport) readQuota(h http.Header, now time.Time) quota {
 	age := h.Get("Age")
 	if !t.readsFields || age != "" && age != "0" {
@@ -69,8 +69,8 @@ func parseRateLimit(field string) quota {
 	return g.quotaOfDictionary(field)
 }
 
-// leastOf returns the quota of the policy with the least left, of several the one with
-// the latest reset.
+// leastOf returns the quota of the policy with the least left. If several have the same,
+// it is the one with the latest reset.
 func (g *grammar) leastOf(list string) (least quota) {
 	if !g.list.MatchString(list) {
 		return quota{}
@@ -87,8 +87,8 @@ func (g *grammar) leastOf(list string) (least quota) {
 	return least
 }
 
-// quotaOf reads an item's parameters: r is required, t may be missing. Of several
-// with one name the last counts.
+// quotaOf reads an item's parameters: r is required, t may be missing. If a name occurs
+// more than once, the last one counts.
 func (g *grammar) quotaOf(parameters string) quota {
 	values := map[string]string{"t": "0"}
 	for _, p := range g.parameter.FindAllStringSubmatch(parameters, -1) {
@@ -98,7 +98,7 @@ func (g *grammar) quotaOf(parameters string) quota {
 }
 
 // quotaOfDictionary reads the members of revision 7: remaining is required, reset may be
-// missing. Of several with one name the last counts.
+// missing. If a name occurs more than once, the last one counts.
 func (g *grammar) quotaOfDictionary(field string) quota {
 	if !g.dictionary.MatchString(field) {
 		return quota{}
@@ -132,12 +132,12 @@ func newQuota(remaining, seconds string) quota {
 	return quota{known && ok, left, inSeconds(reset)}
 }
 
-// unixTimes are above it: no reset is three years away, and a testing/synctest bubble
-// begins in the year 2000, at 9.5e8.
+// unixTimes is the bound between resets in seconds and Unix times, which are above it. No
+// reset is three years away, and a testing/synctest bubble begins in the year 2000, at 9.5e8.
 const unixTimes = 100_000_000
 
-// parseXRateLimit reads fields that all servers write in whole numbers. The reset is in
-// seconds from now or a Unix time.
+// parseXRateLimit reads fields that are whole numbers. The reset is in seconds from now or
+// a Unix time.
 func parseXRateLimit(remaining, reset string, now time.Time) quota {
 	left, known := parseInteger(strings.TrimSpace(remaining))
 	at, _ := parseInteger(strings.TrimSpace(reset)) // if it is malformed, 0
@@ -147,8 +147,8 @@ func parseXRateLimit(remaining, reset string, now time.Time) quota {
 	return quota{known, left, inSeconds(at)}
 }
 
-// parseInteger reads a whole number of 1 to 15 digits, as an Integer of a
-// structured field has them.
+// parseInteger reads a whole number of 1 to 15 digits, as many as an Integer of a
+// structured field may have.
 func parseInteger(digits string) (n int64, ok bool) {
 	if len(digits) > 15 || strings.Trim(digits, "0123456789") != "" {
 		return 0, false
@@ -157,7 +157,7 @@ func parseInteger(digits string) (n int64, ok bool) {
 	return n, err == nil
 }
 
-// inSeconds returns n seconds, Never if that is more than a Duration can say.
+// inSeconds returns n seconds, Never if a Duration cannot be that long.
 func inSeconds(n int64) time.Duration {
 	if n > int64(tokenbucket.Never/time.Second) {
 		return tokenbucket.Never
@@ -165,8 +165,8 @@ func inSeconds(n int64) time.Duration {
 	return time.Duration(n) * time.Second
 }
 
-// grammar is what we need of structured fields (RFC 9651): Lists of Strings, and
-// Dictionaries, with any values and parameters.
+// grammar is the part of structured fields (RFC 9651) that is needed here: Lists of Strings,
+// and Dictionaries, with any values and parameters.
 type grammar struct{ list, item, parameter, dictionary, member, quoted *regexp.Regexp }
 
 // rateLimitGrammar compiles the grammar when it is first needed.

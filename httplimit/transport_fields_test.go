@@ -175,7 +175,7 @@ func TestTransportReadsUnixTimesByTheClock(t *testing.T) {
 		{200, 100_000_001, 0},               // in 1973
 		{200, 100_000_000, 5 * time.Minute}, // three years
 		{429, now.Unix() + 60, time.Minute},
-		{429, now.Unix() - 100, 10 * time.Second}, // as if it were not told
+		{429, now.Unix() - 100, 10 * time.Second}, // a reset in the past counts as none
 	} {
 		onStage(t, func(t *testing.T, s *stage) {
 			time.Sleep(time.Until(now))
@@ -265,8 +265,8 @@ func (l *ledger) read(t *testing.T, header http.Header) {
 	require.NoError(t, err)
 }
 
-// The oracle is a parser of structured fields written the other way, character by
-// character as RFC 9651, section 4.2, has it.
+// The oracle is a second parser of structured fields, which reads character by character as
+// RFC 9651, section 4.2, does.
 func FuzzTransportRateLimit(f *testing.F) {
 	for _, seed := range []string{
 		``, `"default";r=50;t=30`, `"a";r=0;t=18, "b";r=5`, `"a\"\\";x;pk=:cHs=:;r=0;s="r=7;t=7, \"";t=18;y=?0;z=tok/en:*;n=-1.5`,

@@ -10,14 +10,14 @@ import (
 	"time"
 )
 
-// pauseWaiter is the optional method of HostBuckets that holds back requests.
+// pauseWaiter is the optional method of HostBuckets that waits until a pause ends.
 type pauseWaiter interface {
 	WaitPause(ctx context.Context, host string) (waited time.Duration, err error)
 }
 
-// sendHeld sends a request whose turn has come, but not while its host is paused: the
-// base may have to dial, or to wait for a connection, and a pause may begin meanwhile.
-// It returns for how long the request was held.
+// sendHeld sends a request that has paid, but not while its host is paused: a pause may
+// begin while the base dials or waits for a connection. It returns for how long the
+// request was held.
 //
 // The server may close a connection while a request is held on it. Then the request is
 // sent again if nothing of it was written and its body can be had again.
@@ -46,21 +46,19 @@ func (t *Transport) sendHeld(req *http.Request, host string) (resp *http.Respons
 	}
 }
 
-// hold keeps a request that has got its connection from being written while its host
-// is paused. It has paid already, so it does not queue again.
-//
-// The mutex is for bases that call their hooks from several goroutines.
+// hold prevents that a request that has a connection is written while its host is paused.
+// The request has paid already, so it does not queue again.
 type hold struct {
 	pauses pauseWaiter
 	ctx    context.Context
 	host   string
 	hooks  httptrace.ClientTrace
 
-	mu     sync.Mutex
+	mu     sync.Mutex    // guards what follows; a base may call hooks from several goroutines
 	conn   net.Conn      // the last one that the request got
-	waited time.Duration // on all of them
-	wrote  bool          // the header, to the last one
-	gaveUp error         // why the request must not be written
+	waited time.Duration // on all connections that it got
+	wrote  bool          // whether the header was written to conn
+	gaveUp error         // why the request must not be written; nil if it may be
 }
 
 // trace returns a copy of the request that calls the hold's hooks, before those of the caller.
@@ -82,11 +80,11 @@ func (h *hold) gotConn(info httptrace.GotConnInfo) {
 	h.gaveUp = err
 }
 
-// wroteHeaders keeps a request from the server whose context has ended while it was
-// held. HTTP/2 does not write it. HTTP/1 writes it to its buffer, calls wroteHeaders
-// and flushes the buffer, so the end of the header is not sent if the connection is
-// closed now. It could not be used again in any case: net/http closes it as well, but
-// perhaps too late.
+// wroteHeaders prevents that a request whose context has ended while it was held reaches
+// the server. With HTTP/2, net/http does not write such a request. With HTTP/1, net/http
+// writes the header to its buffer, calls wroteHeaders and then flushes the buffer, so if
+// the connection is closed now, the end of the header is not sent. The connection could
+// not be used again in any case: net/http closes it as well, but perhaps too late.
 func (h *hold) wroteHeaders() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -104,7 +102,8 @@ func (h *hold) result() (waited time.Duration, unsent bool, gaveUp error) {
 	return h.waited, !h.wrote, h.gaveUp
 }
 
-// isHTTP2 reports whether a TLS connection speaks HTTP/2, and so has other requests.
+// isHTTP2 reports whether a connection speaks HTTP/2. Such a connection may carry other
+// requests and must not be closed.
 func isHTTP2(conn net.Conn) bool {
 	secure, ok := conn.(interface{ ConnectionState() tls.ConnectionState })
 	return ok && secure.ConnectionState().NegotiatedProtocol == "h2"

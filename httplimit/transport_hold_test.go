@@ -23,8 +23,8 @@ import (
 	"github.com/aa014e13/tokenbucket/keyed"
 )
 
-// Whether a hold is missing depends on how goroutines are scheduled, so what must hold
-// is tried so many times.
+// Without a hold, the result depends on how goroutines are scheduled. So each test runs this
+// many times.
 const runs = 20
 
 // crossing is a server that refuses "/refused" for two seconds, and requests that have
@@ -79,8 +79,8 @@ func (c *crossing) readSoFar() []read {
 	return c.reads
 }
 
-// base returns a transport that knows the server's certificate and dials as told, nil
-// for at once.
+// base returns a transport that knows the server's certificate and dials with the given
+// function, or at once if it is nil.
 func (c *crossing) base(dial func(ctx context.Context, network, addr string) (net.Conn, error)) *http.Transport {
 	base := c.server.Client().Transport.(*http.Transport).Clone()
 	base.DialContext = dial
@@ -103,7 +103,7 @@ func (c *crossing) get(client *http.Client, path string, status int) {
 	}
 }
 
-// until waits for what other goroutines are about to do.
+// until waits until a condition holds that other goroutines will fulfil.
 func (c *crossing) until(done func() bool) {
 	c.t.Helper()
 	require.Eventually(c.t, done, time.Minute, 100*time.Microsecond)

@@ -30,10 +30,11 @@ func hostOf(u *url.URL) string {
 }
 
 // asciiHost returns the ASCII form of an internationalised host name, with its port:
-// "xn--bcher-kva.example" for "bücher.example". It is what net/http sends as Host for
-// the name in lower case, and that name if net/http refuses to send it.
+// "xn--bcher-kva.example" for "bücher.example". It is the Host that net/http sends for the
+// name in lower case. If net/http refuses to send it, asciiHost returns the name in lower
+// case.
 func asciiHost(host string) string {
-	host = strings.ToLower(host) // before: upper case has another punycode
+	host = strings.ToLower(host) // first, because upper case has another punycode
 	sent := ""
 	ctx := httptrace.WithClientTrace(context.Background(), &httptrace.ClientTrace{
 		WroteHeaderField: func(key string, value []string) {
@@ -58,7 +59,7 @@ func isASCII(s string) bool {
 	return true
 }
 
-// asServed returns what a server, and so a ServeMux, would see of a request.
+// asServed returns a request with what a ServeMux in the server would read of req.
 func asServed(req *http.Request) *http.Request {
 	served := &http.Request{Method: req.Method, Host: req.Host, URL: req.URL}
 	if served.Method == "" {

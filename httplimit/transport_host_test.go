@@ -45,7 +45,7 @@ func TestTransportInternationalisedHostNames(t *testing.T) {
 	}
 }
 
-// What net/http refuses to send keeps its name: the base reports the error.
+// A host that net/http refuses to send keeps its name, and the base reports the error.
 func TestTransportHostNamesThatCannotBeSent(t *testing.T) {
 	onStage(t, func(t *testing.T, s *stage) {
 		client, buckets := s.hostByHost(oneASecond)

@@ -22,7 +22,7 @@ type transportConfig struct {
 	longestPause time.Duration
 	tooFast      []int
 	isTooFast    func(*http.Response) bool // nil: only tooFast counts
-	observe      func(TransportEvent)      // nil: nobody
+	observe      func(TransportEvent)      // nil: no observer
 	readsFields  bool
 	retries      int
 	drain        int64 // bytes
@@ -83,7 +83,7 @@ func (c *transportConfig) validate() error {
 	return nil
 }
 
-// settleCosts makes a function of a price list.
+// settleCosts makes c.cost of the price list, if there is one.
 func (c *transportConfig) settleCosts(buckets HostBuckets) error {
 	if len(c.prices) == 0 {
 		return nil
@@ -107,17 +107,16 @@ func (c *transportConfig) baseOrDefault() http.RoundTripper {
 	return c.base
 }
 
-// WithBase sets the RoundTripper that sends the requests when their turn has come.
-// By default, and for nil, it is what http.DefaultTransport is at that time.
+// WithBase sets the RoundTripper that sends the requests. By default, and for nil, it is
+// the value that http.DefaultTransport has when a request is sent.
 func WithBase(base http.RoundTripper) TransportOption {
 	return func(c *transportConfig) { c.base = base }
 }
 
 // WithTransportCosts sets what requests cost, in tokens, by http.ServeMux pattern:
 // "GET /export", "api.example.com/users/{id}". The most specific pattern decides,
-// as for a ServeMux; what matches none costs 1. NewTransport returns an error for a
-// pattern that a ServeMux would not take and for a price that is negative, NaN or
-// above a capacity. It overrides WithTransportCost and WithTransportCostEach before it.
+// as for a ServeMux; a request that matches none costs 1. NewTransport returns the errors
+// that WithCosts lists. It overrides WithTransportCost and WithTransportCostEach before it.
 // By default, every request costs 1.
 func WithTransportCosts(prices tokenbucket.Costs) TransportOption {
 	return func(c *transportConfig) { c.prices, c.each = prices, false }
@@ -134,62 +133,62 @@ func WithTransportCost(cost func(*http.Request) float64) TransportOption {
 
 // WithTransportCostEach sets what a request costs by a function that returns one cost
 // for each limit of the buckets, in tokens, in the order of their limits: for example 1
-// request and 400 tokens of a language model. The request waits until all of them are
-// there, and then takes all of them at once. The function must not read the body, is
+// request and 400 tokens of a language model. The request waits until all costs can be
+// taken, and then takes all of them at once. The function must not read the body, is
 // called by any number of goroutines, and must not change the slice afterwards. A
-// request with another number of costs than limits, or with a cost that is negative,
-// NaN or above its limit's capacity, is not sent; Bucket.WaitEach lists the errors. A
-// cost of 0 asks nothing of its limit; if all are 0, the request is free.
+// request is not sent if the number of costs is not the number of limits, or if a cost is
+// negative, NaN or above its limit's capacity; Bucket.WaitEach lists the errors. A cost
+// of 0 asks nothing of its limit; if all are 0, the request is free.
 //
 // NewTransport returns ErrInvalidOption if the buckets have no method WaitEach, see
-// HostBuckets, and together with WithRateLimitFields, whose figures have one unit. It
-// overrides WithTransportCost and WithTransportCosts before it; nil is an
-// ErrInvalidOption. By default, every request costs 1 of each limit.
+// HostBuckets. It also does so together with WithRateLimitFields, because those fields
+// report tokens of one unit. WithTransportCostEach overrides WithTransportCost and
+// WithTransportCosts before it; nil is an ErrInvalidOption. By default, every request
+// costs 1 of each limit.
 func WithTransportCostEach(costs func(*http.Request) []float64) TransportOption {
 	return func(c *transportConfig) { c.costEach, c.prices, c.each = costs, nil, true }
 }
 
-// WithDefaultPause sets the pause after an answer that says "too fast" but not when
-// to come back, above 0; WithLongestPause caps it. By default, it is 10 seconds.
+// WithDefaultPause sets the pause, above 0, after an answer that says "too fast" but not
+// for how long. It is never longer than WithLongestPause. By default, it is 10 seconds.
 func WithDefaultPause(d time.Duration) TransportOption {
 	return func(c *transportConfig) { c.defaultPause = d }
 }
 
-// WithLongestPause sets the longest pause that a server can demand, above 0. If it
-// demands a longer one, requests go out before the server allows them: the pause is
-// this one, and the caller gets the answer without a retry. For an API that bans
-// clients for hours or days, set it to at least as long as that. By default, it is 5
-// minutes.
+// WithLongestPause sets the longest pause, above 0. If the server demands a longer one, the
+// Transport pauses for this time only, and so sends requests before the server allows
+// them; the caller gets the answer without a retry. For an API that bans clients for hours
+// or days, set it to the longest ban or more. By default, it is 5 minutes.
 func WithLongestPause(d time.Duration) TransportOption {
 	return func(c *transportConfig) { c.longestPause = d }
 }
 
-// WithTooFast adds statuses, from 400 to 599, by which a server says "too fast"
-// besides 429: they pause with or without Retry-After, and they are retried.
+// WithTooFast adds statuses, from 400 to 599, that mean "too fast" as 429 does: they pause
+// with or without Retry-After, and WithRetries applies to them.
 //
 // By default, limit_req of nginx refuses with 503 and without Retry-After, so a
-// Transport does not pause. Let nginx say what it means:
+// Transport does not pause. Configure nginx to answer with 429 and Retry-After:
 //
 //	limit_req_status 429;
 //	error_page 429 @slow;
 //	location @slow { internal; add_header Retry-After 1 always; return 429; }
 //
-// Where the server cannot be changed, WithTooFast(503) pauses for WithDefaultPause after
-// every 503; WithTooFastFunc can tell them apart.
+// If the server cannot be changed, WithTooFast(503) pauses for WithDefaultPause after
+// every 503. WithTooFastFunc can choose among them.
 //
-// By default, only 429 does, and 503 if it has a Retry-After.
+// By default, only 429 means "too fast", and 503 if it has a Retry-After.
 func WithTooFast(statuses ...int) TransportOption {
 	return func(c *transportConfig) { c.tooFast = append(c.tooFast, statuses...) }
 }
 
-// WithTooFastFunc sets a function that reports whether an answer says "too fast", for
-// servers whose status does not tell: GitHub's secondary limits are a 403, and so is a
-// missing permission, which must not pause anything. The function is asked about every
-// answer, of any status, that does not say so by its status already. Its pauses and
-// retries are those of WithTooFast.
+// WithTooFastFunc sets a function that reports whether an answer says "too fast". It is for
+// servers whose status is ambiguous: GitHub answers 403 for its secondary limits, and also
+// for a missing permission, which must not pause anything. The function is called for every
+// answer, of any status, that does not already mean "too fast" by its status. If it returns
+// true, the answer pauses and is retried as the statuses of WithTooFast are.
 //
-// The function may read up to 64 KiB of the body, and then finds its end; reading
-// waits for the server. The caller still gets all of the body. The function must not
+// The function may read up to 64 KiB of the body; then Read returns io.EOF. Reading waits
+// for the server. The caller still gets all of the body. The function must not
 // change the answer or keep it, and must be safe for concurrent use. By default, and
 // for nil, only the status decides.
 func WithTooFastFunc(isTooFast func(*http.Response) bool) TransportOption {
@@ -215,44 +214,44 @@ func WithTransportObserver(observe func(TransportEvent)) TransportOption {
 // A reset of the latter two above 10^8 is a Unix time, and is compared with the Date
 // field of the answer, if there is one; any other is in seconds.
 //
-// The rule: with r tokens left, the bucket of the host is lowered to r tokens, less
-// the cost of requests that are on their way, if it holds more: so no more than r
-// are spent, and what is refilled meanwhile. With none left it is paused until the
-// reset, at most for WithLongestPause. Of several policies the one with the least left
-// counts. A Retry-After wins over any reset. Fields that are malformed, or that come
-// out of a cache, are ignored.
+// If r tokens are left, the bucket of the host is lowered to r tokens, less the cost of
+// requests that are on their way, unless it has fewer. So the client spends at most r
+// tokens, and those that are refilled meanwhile. If none is left, the bucket is paused
+// until the reset, at most for WithLongestPause. Of several policies the one with the
+// least left counts. A Retry-After counts instead of a reset. Fields that are malformed,
+// or in an answer from a cache, are ignored.
 //
 // By default, these fields are not read.
 func WithRateLimitFields() TransportOption {
 	return func(c *transportConfig) { c.readsFields = true }
 }
 
-// WithRetries sets how many times a refused request is sent again, 0 or more. Only
-// those are that are safe to repeat: with an idempotent method or an
-// Idempotency-Key or X-Idempotency-Key header, and with no body or with GetBody,
-// which http.NewRequest sets for the usual kinds of body. Each waits for its turn
-// at the bucket once the pause is over; the tokens of refused attempts stay spent.
-// A refusal that stays one comes back as it is, not as an error, and so does one
-// whose retry the context's deadline leaves no time for.
+// WithRetries sets how many times a refused request is sent again, 0 or more. A request is
+// sent again only if that is safe: it has an idempotent method or the field Idempotency-Key
+// or X-Idempotency-Key, and it has no body or has GetBody, which http.NewRequest sets for
+// the usual kinds of body. Each retry waits for the end of the pause and for its tokens;
+// the tokens of refused attempts stay spent. If the last attempt is refused, or if the
+// context's deadline would pass before the retry, RoundTrip returns the refusing answer
+// and no error.
 //
-// With retries, pauses after a refusal are longer by some jitter, so that many
-// processes told the same second do not come back in the same instant: up to a
-// tenth of the pause or up to a second, whichever is longer, but no more than the
-// pause itself, on top of WithLongestPause too: processes told exactly that have to
-// spread as well. By default, there are no retries.
+// With retries, pauses after a refusal are longer by a random time, the jitter, so that
+// many processes that wait for the same second do not come back at the same instant. The
+// jitter is at most a tenth of the pause or a second, whichever is longer, and at most the
+// pause itself. It is also added to a pause of WithLongestPause. By default, there are no
+// retries.
 func WithRetries(n int) TransportOption {
 	return func(c *transportConfig) { c.retries = n }
 }
 
-// WithDrain sets how many bytes of a refused answer are read, for at most a second,
-// before its retry is sent, 0 or more. If that is all of it, the connection is used
-// again. By default, it is 64 KiB.
+// WithDrain sets how many bytes of a refusing answer's body are read before the retry is
+// sent, 0 or more. Reading takes at most a second. If the body ends within that, the
+// connection can be used again. By default, it is 64 KiB.
 func WithDrain(bytes int64) TransportOption {
 	return func(c *transportConfig) { c.drain = min(bytes, math.MaxInt64-1) }
 }
 
-// WithTransportClock sets the clock by which dates in Retry-After and Unix times in
-// X-RateLimit-Reset are read; the buckets sleep on their own. By default, and for
+// WithTransportClock sets the clock with which dates in Retry-After and Unix times in
+// X-RateLimit-Reset are compared. The buckets wait by their own clock. By default, and for
 // nil, it is the system clock.
 func WithTransportClock(clock tokenbucket.Clock) TransportOption {
 	return func(c *transportConfig) {
@@ -263,9 +262,9 @@ func WithTransportClock(clock tokenbucket.Clock) TransportOption {
 	}
 }
 
-// WithJitterSource sets where the jitter comes from: one number is drawn from it
-// when the Transport is made, and two Transports with equal numbers jitter alike.
-// By default, and for nil, every Transport draws its own at random.
+// WithJitterSource sets the source of the jitter. NewTransport draws one number from it;
+// two Transports with equal numbers have the same jitter. By default, and for nil, every
+// Transport draws a random number.
 func WithJitterSource(source rand.Source) TransportOption {
 	return func(c *transportConfig) {
 		c.random = rand.Uint64

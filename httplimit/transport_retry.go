@@ -6,13 +6,13 @@ import (
 	"time"
 )
 
-// queueAgain waits for the turn of a refused request's retry, and returns it. It
+// queueAgain waits until the retry of a refused request has paid, and returns the retry. It
 // queues at once, while the pause lasts, so that the retry comes before later
-// requests, and so that a deadline that cannot be met is reported at once.
+// requests, and so that a deadline that cannot be met is noticed at once.
 //
-// It returns no request if the retry cannot be sent: the caller gets the refused
+// It returns no request if the retry cannot be sent: then the caller gets the refusing
 // answer, of which nothing has been read. It returns an error if the context has
-// ended: then nobody waits for the answer.
+// ended: then no caller waits for the answer.
 func (t *Transport) queueAgain(req *http.Request, refused *http.Response, e *TransportEvent) (*http.Request, error) {
 	next, err := renew(req)
 	if err != nil {
@@ -27,13 +27,12 @@ func (t *Transport) queueAgain(req *http.Request, refused *http.Response, e *Tra
 	return next, err
 }
 
-// maxDrainTime is how long a server may take to end a refused answer's body once the
-// retry's turn has come.
+// maxDrainTime is how long releaseConnection waits for the end of a refusing answer's body.
 const maxDrainTime = time.Second
 
-// releaseConnection reads a refused answer's body, at most so many bytes and for at
-// most maxDrainTime, and closes it. A connection is used again only if the body was
-// read to its end, but a body that never ends must not hold up the retry.
+// releaseConnection reads a refusing answer's body, at most bound bytes and for at most
+// maxDrainTime, and closes it. A connection is used again only if the body was read to
+// its end, but a body that never ends must not delay the retry.
 func releaseConnection(resp *http.Response, bound int64) {
 	body := resp.Body
 	if body == nil {
@@ -45,13 +44,13 @@ func releaseConnection(resp *http.Response, bound int64) {
 	}
 	late := time.AfterFunc(maxDrainTime, func() { body.Close() })
 	defer late.Stop()
-	_, _ = io.CopyN(io.Discard, body, bound+1) // neither the text nor an error matters: the answer is discarded
+	_, _ = io.CopyN(io.Discard, body, bound+1) // the answer is not used, so an error does not matter
 }
 
 // isRepeatable reports whether a request may be sent again: its method is safe or
 // idempotent (RFC 9110, section 9.2; the safe ones as the IANA registry lists them) or
-// an Idempotency-Key says that it is, and its body, if there is one, can be had
-// again. As in net/http, a key without a value counts too.
+// it has an Idempotency-Key, and its body, if there is one, can be read again. As in
+// net/http, a key without a value counts too.
 func isRepeatable(req *http.Request) bool {
 	if !isRenewable(req) {
 		return false
@@ -72,8 +71,8 @@ func isRenewable(req *http.Request) bool {
 }
 
 // renew returns a copy of the request with its body from the start. The copy is
-// shallow, as net/http's own: the trailer stays the map that a body's reader fills.
-// Clone would copy it, and would read it while the refused body is still being sent.
+// shallow, as net/http's own: the trailer stays the map that the body's reader fills.
+// Request.Clone would copy that map, and so read it while the first body is still being sent.
 func renew(req *http.Request) (*http.Request, error) {
 	next := req.WithContext(req.Context())
 	if !hasBody(req) {

@@ -157,7 +157,8 @@ func TestTransportRetriesOnlyWhatIsSafe(t *testing.T) {
 	}
 }
 
-// Told 2 s, a bucket that is empty then, a token a second, and up to a second of jitter.
+// Retry-After is 2 s. Then the bucket is empty and gets a token a second, and there is up to
+// a second of jitter.
 func requireRetryAt(t *testing.T, at time.Duration) {
 	t.Helper()
 	require.GreaterOrEqual(t, at, 3*time.Second)
@@ -176,7 +177,7 @@ func TestTransportRetryWaitsForItsTurn(t *testing.T) {
 	})
 }
 
-// The retry queues at once: behind those who wait already, ahead of those who come.
+// The retry queues at once: after the requests that wait already, before those that come later.
 func TestTransportRetryComesBeforeLaterRequests(t *testing.T) {
 	onStage(t, func(t *testing.T, s *stage) {
 		s.will(429, "Retry-After", "2")
@@ -196,7 +197,7 @@ func TestTransportRetryComesBeforeLaterRequests(t *testing.T) {
 	})
 }
 
-// A free request that is refused after all must not hammer.
+// The retries of a free request that is refused must wait for the end of the pause.
 func TestTransportRetryOfAFreeRequestWaitsForThePause(t *testing.T) {
 	onStage(t, func(t *testing.T, s *stage) {
 		s.will(429, "Retry-After", "2").will(429, "Retry-After", "2")
@@ -337,7 +338,7 @@ func TestTransportRetryWhoseBodyCannotBeHadAgain(t *testing.T) {
 	})
 }
 
-// The longest pause caps the default one, which is believed all the same.
+// WithLongestPause bounds the default pause, and the request is retried all the same.
 func TestTransportRetryAfterADefaultPauseThatIsCapped(t *testing.T) {
 	onStage(t, func(t *testing.T, s *stage) {
 		s.will(429)
@@ -366,12 +367,12 @@ func TestTransportRetryThatFails(t *testing.T) {
 func TestTransportDrainsUpToABound(t *testing.T) {
 	const kib = 1 << 10
 	for _, row := range []struct {
-		name  string
-		body  io.Reader
-		told  int64
-		opts  []httplimit.TransportOption
-		read  int
-		ended bool
+		name   string
+		body   io.Reader
+		length int64
+		opts   []httplimit.TransportOption
+		read   int
+		ended  bool
 	}{
 		{"none", strings.NewReader(""), 0, nil, 0, true},
 		{"short", strings.NewReader("text"), 4, nil, 4, true},
@@ -387,7 +388,7 @@ func TestTransportDrainsUpToABound(t *testing.T) {
 		t.Run(row.name, func(t *testing.T) {
 			onStage(t, func(t *testing.T, s *stage) {
 				s.will(429, "Retry-After", "2")
-				s.bodies[0].Reader, s.answers[0].ContentLength = row.body, row.told
+				s.bodies[0].Reader, s.answers[0].ContentLength = row.body, row.length
 				client, _ := s.politely(oneASecond, append(row.opts, httplimit.WithRetries(1))...)
 				status, _ := s.get(client, exampleURL)
 				require.Equal(t, http.StatusOK, status)
@@ -399,7 +400,7 @@ func TestTransportDrainsUpToABound(t *testing.T) {
 	}
 }
 
-// A server that never ends a refused body must not hold up the retry.
+// A refusing answer whose body never ends must not delay the retry.
 func TestTransportRetryAfterABodyThatNeverEnds(t *testing.T) {
 	onStage(t, func(t *testing.T, s *stage) {
 		s.will(429, "Retry-After", "2")
@@ -451,10 +452,10 @@ func TestTransportRetryAfterAnAnswerWithoutABody(t *testing.T) {
 // retryAt returns how long after its refusal the first request of a process comes
 // back, of which several were under way at once. A millisecond each passes until
 // there is a token and on the way.
-func retryAt(t *testing.T, told string, requests int, opts ...httplimit.TransportOption) (first time.Duration) {
+func retryAt(t *testing.T, after string, requests int, opts ...httplimit.TransportOption) (first time.Duration) {
 	onStage(t, func(t *testing.T, s *stage) {
 		for range requests {
-			s.will(429, "Retry-After", told)
+			s.will(429, "Retry-After", after)
 		}
 		client, _ := s.politely(tokenbucket.Limit{Capacity: 1000, RefillPerSec: 1000}, append(opts, httplimit.WithRetries(1),
 			httplimit.WithBase(roundTripFunc(func(req *http.Request) (*http.Response, error) {
@@ -473,20 +474,20 @@ func retryAt(t *testing.T, told string, requests int, opts ...httplimit.Transpor
 
 func TestTransportRetriesOfManyProcessesSpread(t *testing.T) {
 	for _, row := range []struct {
-		name, told  string
+		name, after string
 		requests    int
 		from, spans time.Duration
 	}{
-		{"told a second, up to twice that", "1", 1, time.Second, time.Second},
-		{"told 5 s, up to a second later", "5", 1, 5 * time.Second, time.Second},
-		{"told 5 minutes, up to 30 s later", "300", 1, 300 * time.Second, 30 * time.Second},
-		{"not told, up to twice the pause", "", 1, 200 * time.Millisecond, 200 * time.Millisecond},
+		{"1 s, up to twice that", "1", 1, time.Second, time.Second},
+		{"5 s, up to a second later", "5", 1, 5 * time.Second, time.Second},
+		{"5 minutes, up to 30 s later", "300", 1, 300 * time.Second, 30 * time.Second},
+		{"no Retry-After, up to twice the pause", "", 1, 200 * time.Millisecond, 200 * time.Millisecond},
 		{"each with many requests", "5", 20, 5 * time.Second, time.Second},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			tenths := make([]int, 10)
 			for process := range uint64(200) {
-				at := retryAt(t, row.told, row.requests, httplimit.WithDefaultPause(200*time.Millisecond), httplimit.WithJitterSource(rand.NewPCG(process, 0))) - row.from
+				at := retryAt(t, row.after, row.requests, httplimit.WithDefaultPause(200*time.Millisecond), httplimit.WithJitterSource(rand.NewPCG(process, 0))) - row.from
 				require.GreaterOrEqual(t, at, time.Duration(0), "never early")
 				require.Less(t, at, row.spans)
 				tenths[at*10/row.spans]++
@@ -518,21 +519,21 @@ func TestTransportJitterIsNotTheSameForEveryHostAndSecond(t *testing.T) {
 		pauses := map[time.Duration]bool{}
 		for range 2 {
 			s.will(429, "Retry-After", "5").will(429, "Retry-After", "5")
-			told := s.now()
+			refused := s.now()
 			var group sync.WaitGroup
 			for _, url := range []string{exampleURL, otherURL} {
 				group.Go(func() { s.get(client, url) })
 			}
 			group.Wait()
 			at := s.instants()
-			pauses[at[len(at)-1]-told], pauses[at[len(at)-2]-told] = true, true
+			pauses[at[len(at)-1]-refused], pauses[at[len(at)-2]-refused] = true, true
 			time.Sleep(10 * time.Second)
 		}
 		require.Len(t, pauses, 4)
 	})
 }
 
-// Whoever only waits comes back on the dot.
+// Without retries there is no jitter.
 func TestTransportWithoutRetriesHasNoJitter(t *testing.T) {
 	onStage(t, func(t *testing.T, s *stage) {
 		s.will(429, "Retry-After", "5")

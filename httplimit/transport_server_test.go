@@ -283,7 +283,7 @@ func agree(t *testing.T) {
 	})
 }
 
-// What is cancelled while the server is thinking is the base's business.
+// A request that is cancelled while the server works ends with the base's error.
 func TestTransportCancelledOnTheWay(t *testing.T) {
 	inMemory(t, 0, func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }, func(t *testing.T, base *http.Transport) {
 		transport, err := httplimit.NewTransport(httplimit.AllHosts(tokenbucket.MustNew(oneASecond)), httplimit.WithBase(base), httplimit.WithRetries(3))

@@ -17,8 +17,8 @@ import (
 	"github.com/aa014e13/tokenbucket/keyed"
 )
 
-// stage is the base of a Transport in a bubble of virtual time: it gives the
-// answers it was told, in order, then 200s, and notes what reached it when.
+// stage is the base of a Transport in a bubble of virtual time. It returns the answers
+// added by will, in order, and then 200s, and notes each request and its instant.
 type stage struct {
 	t     testing.TB
 	start time.Time

@@ -9,8 +9,8 @@ import (
 // maxStart is how many bytes of an answer's body the function of WithTooFastFunc can read.
 const maxStart = 64 << 10
 
-// readsStart asks a function that may read the start of an answer's body, and then puts
-// the body together again for the caller.
+// readsStart calls a function that may read the start of an answer's body, and returns its
+// result. Afterwards the caller can read all of the body.
 func readsStart(resp *http.Response, ask func(*http.Response) bool) bool {
 	if resp.Body == nil || resp.Body == http.NoBody {
 		return ask(resp)
@@ -19,14 +19,14 @@ func readsStart(resp *http.Response, ask func(*http.Response) bool) bool {
 	s := &start{body: body}
 	resp.Body = s
 	answer := ask(resp)
-	resp.Body = body // as it was, so that an upgraded connection keeps its Write
+	resp.Body = body // unchanged if nothing was read, so that an upgraded connection keeps its Write
 	if s.read.Len() > 0 || s.err != nil {
 		resp.Body = s.whole()
 	}
 	return answer
 }
 
-// start is the start of a body: it keeps what is read from it. Close does not close the body.
+// start is the start of a body. It keeps what is read. Close does not close the body.
 type start struct {
 	body io.ReadCloser
 	read bytes.Buffer
@@ -59,7 +59,7 @@ func (s *start) whole() io.ReadCloser {
 	}{io.MultiReader(&s.read, rest), s.body}
 }
 
-// failing is a reader that has nothing but an error.
+// failing is a reader that returns only an error.
 type failing struct{ err error }
 
 func (f failing) Read([]byte) (int, error) { return 0, f.err }

@@ -434,7 +434,7 @@ func TestTransportHundredGoroutines(t *testing.T) {
 }
 
 // Refused, retried, slowed down and cancelled at random by a hundred goroutines:
-// whatever happens, the bucket's promise holds for what is sent.
+// the requests that are sent keep to the bucket's limit in all cases.
 func TestTransportHundredGoroutinesAndAServerInABadMood(t *testing.T) {
 	onStage(t, func(t *testing.T, s *stage) {
 		random := rand.New(rand.NewPCG(1, 2))
@@ -483,7 +483,7 @@ func TestTransportHundredGoroutinesAndAServerInABadMood(t *testing.T) {
 	})
 }
 
-// Dates are told by the given clock, and a bucket on the same clock sleeps by it.
+// Dates are compared with the given clock, and a bucket on the same clock waits by it.
 func TestTransportOnAMockClock(t *testing.T) {
 	onStage(t, func(t *testing.T, s *stage) {
 		mock := waittest.NewClock(time.Date(2026, time.November, 6, 8, 49, 37, 0, time.UTC))

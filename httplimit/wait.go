@@ -5,11 +5,11 @@ import (
 	"errors"
 )
 
-// waiter is a Limiter whose requests can wait for their turn. All limiters in this module
-// are; other packages, such as grpclimit, use it.
+// waiter is the optional method of a Limiter that lets requests wait. All limiters in this
+// module have it; other packages, such as grpclimit, use it.
 type waiter interface {
-	// Wait takes the cost, in tokens, as soon as it is there. It returns nil if and only
-	// if the cost was taken.
+	// Wait waits until the cost, in tokens, can be taken, and takes it. It returns nil if
+	// and only if the cost was taken.
 	Wait(ctx context.Context, key string, cost float64) error
 }
 
