@@ -11,11 +11,12 @@ import (
 	"github.com/aa014e13/tokenbucket"
 )
 
-// maxChunk is the most that a stream pays for at once, in bytes. Larger chunks would not
-// be cheaper, and streams that share a bucket would take longer turns.
+// maxChunk is the most that a stream pays for at once, in bytes. Larger chunks would not be
+// faster, and would let other streams that share a bucket wait longer.
 const maxChunk = 64 << 10
 
-// buckets are those of one stream, each of which has to grant its bytes. None is nil.
+// buckets are the buckets of one stream. Each of them must grant the stream's bytes. None
+// is nil.
 type buckets []*tokenbucket.Bucket
 
 // withoutNil returns a copy without nil buckets, which limit nothing.
@@ -27,8 +28,12 @@ func withoutNil(all []*tokenbucket.Bucket) buckets {
 //
 //	min(n, 64 KiB, max(1, capacity / 2))    for the smallest capacity
 //
-// Half, because a bucket that has to be full loses what flows in until its waiter wakes. It
-// returns ErrCostExceedsCapacity for a capacity below 1 byte.
+// It is half the capacity, because a chunk of all of it would need a full bucket, and a full
+// bucket loses what is refilled until the waiter wakes. chunk returns
+// ErrCostExceedsCapacity for a capacity below 1 byte.
+//
+// The capacity is read for each chunk, since it may change at any time. That allocates 16
+// bytes for each limit of each bucket.
 func (bs buckets) chunk(n int) (int, error) {
 	capacity := math.Inf(1)
 	for _, b := range bs {
@@ -40,7 +45,7 @@ func (bs buckets) chunk(n int) (int, error) {
 	return min(n, int(min(maxChunk, max(1, capacity/2)))), nil
 }
 
-// capacityOf returns the most that a bucket can grant at once, in bytes.
+// capacityOf returns the most that a bucket can grant at once, in bytes: 0 for a zero Bucket.
 func capacityOf(b *tokenbucket.Bucket) float64 {
 	limits := b.Limits()
 	if len(limits) == 0 {
@@ -70,9 +75,9 @@ func (bs buckets) acquire(ctx context.Context, n int) (size int, paid buckets, e
 	return size, paid, err
 }
 
-// settle waits until no bucket is in debt and everyone who came before has left.
+// settle waits until no bucket is in debt and the earlier waiters of each have left.
 func (bs buckets) settle(ctx context.Context) error {
-	// Admitted from a level of 0 on, and too small to change one.
+	// leastCost is admitted from a level of 0 on, and too small to change the level.
 	const leastCost = math.SmallestNonzeroFloat64
 	for _, b := range bs {
 		if err := b.Wait(ctx, leastCost); err != nil {
@@ -85,13 +90,13 @@ func (bs buckets) settle(ctx context.Context) error {
 // refund gives n bytes, 0 or more, back to each bucket.
 func (bs buckets) refund(n int) {
 	for _, b := range bs {
-		_ = b.Refund(float64(n)) // only a negative or infinite cost is an error
+		_ = b.Refund(float64(n)) // an error is impossible: n is finite and 0 or more
 	}
 }
 
-// charge takes n bytes, 0 or more, from each bucket, whether they are there or not.
+// charge takes n bytes, 0 or more, from each bucket, even into debt.
 func (bs buckets) charge(n int) {
 	for _, b := range bs {
-		_ = b.Charge(float64(n)) // likewise
+		_ = b.Charge(float64(n)) // as in refund
 	}
 }

@@ -13,32 +13,35 @@ type Option func(*config)
 
 type config struct{ read, write []*tokenbucket.Bucket }
 
-// WithRead limits what is read to each of the buckets, in the order given; nil ones are
-// ignored. Given again, it adds to them. By default, reading has no limit.
+// WithRead limits Read to the rate of each of the buckets. A stream pays them in the order
+// given; nil ones are ignored. A further WithRead adds buckets. By default, reading has no
+// limit.
 func WithRead(buckets ...*tokenbucket.Bucket) Option {
 	return func(c *config) { c.read = append(c.read, buckets...) }
 }
 
-// WithWrite limits what is written to each of the buckets, in the order given; nil ones
-// are ignored. Given again, it adds to them. By default, writing has no limit.
+// WithWrite limits Write to the rate of each of the buckets. A stream pays them in the order
+// given; nil ones are ignored. A further WithWrite adds buckets. By default, writing has no
+// limit.
 func WithWrite(buckets ...*tokenbucket.Bucket) Option {
 	return func(c *config) { c.write = append(c.write, buckets...) }
 }
 
 // NewConn returns a connection that reads and writes no faster than the options allow, in
-// bytes per second. Read and Write do what those of NewReader and NewWriter do, and
-// do not wait for each other.
+// bytes per second. Read and Write work as those of NewReader and NewWriter do, and do not
+// wait for each other. Nil options are ignored.
 //
-// Deadlines hold for the waits too. A wait ends when the deadline passes, not before,
-// with os.ErrDeadlineExceeded; moving the deadline moves the end of a wait that has begun.
-// Deadlines are real time, by whatever clock a bucket waits. Close ends the waits with net.ErrClosed.
-// Read may return bytes with either error: they are part of the stream, as always in an io.Reader.
+// Deadlines also apply to the waits. A wait ends when the deadline passes, not before,
+// with os.ErrDeadlineExceeded. Moving the deadline also moves it for a wait that has begun.
+// Deadlines are in real time, even if a bucket has another clock. Close ends the waits with
+// net.ErrClosed. Read may return bytes together with either error: they are part of the
+// stream, as for any io.Reader.
 //
 // The connection has CloseRead and CloseWrite if c has them. CloseWrite ends the
 // wait of a Write with net.ErrClosed. Other methods of c are hidden.
 //
-// Below TLS, as in tls.Server(iolimit.NewConn(c, ...), config), what is limited is what
-// passes over the network, handshake included.
+// Used below TLS, as in tls.Server(iolimit.NewConn(c, ...), config), it limits the bytes on
+// the network, handshake included.
 func NewConn(c net.Conn, opts ...Option) net.Conn {
 	var cfg config
 	for _, opt := range opts {
@@ -56,7 +59,7 @@ func NewConn(c net.Conn, opts ...Option) net.Conn {
 	return limited.withHalves()
 }
 
-// conn embeds an interface, so it has none of the other methods of the connection in it.
+// conn embeds the interface net.Conn, so it has no other methods of the wrapped connection.
 type conn struct {
 	net.Conn
 	reader           *reader
@@ -76,7 +79,7 @@ func (c *conn) Write(p []byte) (int, error) {
 	return n, causeOf(ctx, err)
 }
 
-// causeOf returns why ctx ended, if that is what err says.
+// causeOf returns the cause of ctx if err is the error of ctx, and err otherwise.
 func causeOf(ctx context.Context, err error) error {
 	if err != nil && err == ctx.Err() {
 		return context.Cause(ctx)
@@ -121,7 +124,8 @@ type (
 )
 
 // withHalves returns the connection with CloseRead and CloseWrite if the wrapped one has
-// them. Callers look for these methods, so one that only returned an error would be wrong.
+// them. Callers test whether a connection has these methods, so they must not be there if
+// they could only return an error.
 func (c *conn) withHalves() net.Conn {
 	r, reads := c.Conn.(readCloser)
 	w, writes := c.Conn.(writeCloser)
@@ -148,7 +152,7 @@ func (c *conn) withHalves() net.Conn {
 	}
 }
 
-// writeHalf closes the half of a connection that writes.
+// writeHalf closes the writing half of a connection and ends the waits of its Writes.
 type writeHalf struct {
 	writeCloser
 	writing *expiry

@@ -16,7 +16,7 @@ import (
 	"github.com/aa014e13/tokenbucket/iolimit"
 )
 
-// endless is a connection that reads and writes at once, whatever its deadlines.
+// endless is a connection that reads and writes at once and ignores its deadlines.
 type endless struct {
 	net.Conn // nil
 	*source
@@ -36,7 +36,7 @@ func (e *endless) SetWriteDeadline(time.Time) error  { return e.err }
 func (e *endless) WriteTo(io.Writer) (int64, error)  { panic("bypassed") }
 func (e *endless) ReadFrom(io.Reader) (int64, error) { panic("bypassed") }
 
-// direction is Read or Write of a connection, and what ends it.
+// direction is Read or Write of a connection, with the method that sets its deadline.
 type direction struct {
 	name        string
 	call        func(net.Conn) func([]byte) (int, error)
@@ -135,8 +135,8 @@ func TestDeadlineThatHasPassedCanBeMoved(t *testing.T) {
 	})
 }
 
-// Each Read would be over long after its deadline. It may pass one chunk more than the
-// bucket grants, and no more however often it is called.
+// Each Read would have to wait until long after its deadline. All of them together may pass
+// only one chunk more than the bucket grants.
 func TestShortDeadlinesDoNotReadForFree(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := iolimit.NewConn(newEndless(), iolimit.WithRead(newBucket(8)))
@@ -219,7 +219,7 @@ func TestFailureToSetADeadlineChangesNothing(t *testing.T) {
 	})
 }
 
-// An error of the wrapped connection is no end of the wait, even if it is context.Canceled.
+// An error of the wrapped connection is returned unchanged, even if it is context.Canceled.
 func TestErrorsOfTheWrappedConnAreItsOwn(t *testing.T) {
 	inner := newEndless()
 	inner.give = func(int) (int, error) { return 0, context.Canceled }

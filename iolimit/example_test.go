@@ -13,7 +13,7 @@ import (
 	"github.com/aa014e13/tokenbucket/iolimit"
 )
 
-// Downloads share 100 MB per second, and none gets more than 50 MB per second of it.
+// Downloads share 100 MB per second, and each gets at most 50 MB per second.
 func Example() {
 	total := tokenbucket.MustNew(iolimit.BytesPerSecond(100e6))
 	download := func(source io.Reader) (int64, error) {
@@ -31,7 +31,7 @@ func Example() {
 	// true
 }
 
-// A Write of 0.3 MB is over when its bytes are paid for; a change of the rate takes effect at once.
+// A Write of 0.3 MB returns when its bytes are paid for. A change of the rate takes effect at once.
 func ExampleNewWriter() {
 	bucket := tokenbucket.MustNew(iolimit.BytesPerSecond(1))
 	w := iolimit.NewWriter(context.Background(), io.Discard, bucket)

@@ -10,12 +10,12 @@ import (
 // expiry ends the calls of one direction of a connection when its deadline passes, and
 // when it is closed.
 //
-// It is tempting to give each call a context with the deadline. But a deadline may move
-// while a call waits, and a bucket refuses at once to wait beyond a context's deadline,
-// while a connection waits until it passes.
+// It is tempting to give each call a context with the deadline. But the deadline may move
+// while a call waits. And Bucket.Wait fails at once if the wait would outlast a context's
+// deadline, whereas a call of a connection must wait until the deadline passes.
 type expiry struct {
 	mu     sync.Mutex
-	ctx    context.Context // of calls that begin now; it has no deadline of its own
+	ctx    context.Context // for calls that begin now; it has no deadline of its own
 	cancel context.CancelCauseFunc
 	timer  *time.Timer // nil: no deadline, or it has passed
 	ended  bool
@@ -34,7 +34,7 @@ func (e *expiry) context() context.Context {
 	return e.ctx
 }
 
-// set moves the deadline, also of calls under way; the zero time is none.
+// set moves the deadline, also for calls under way. The zero time means no deadline.
 func (e *expiry) set(deadline time.Time) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -53,7 +53,7 @@ func (e *expiry) set(deadline time.Time) {
 	}
 }
 
-// end ends all calls for good.
+// end ends all calls with a cause, those under way and later ones. Only the first end counts.
 func (e *expiry) end(cause error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -65,9 +65,9 @@ func (e *expiry) end(cause error) {
 	e.cancel(cause)
 }
 
-// resetLocked removes the deadline. If it has passed, calls that come get a new context.
+// resetLocked removes the deadline. If it has passed, later calls get a new context.
 func (e *expiry) resetLocked() {
-	passed := e.timer != nil && !e.timer.Stop() // it cancels the context, if only in a moment
+	passed := e.timer != nil && !e.timer.Stop() // the timer has canceled the context, or is about to
 	e.timer = nil
 	if passed || e.ctx.Err() != nil {
 		e.renewLocked()

@@ -15,7 +15,7 @@ import (
 	"github.com/aa014e13/tokenbucket/iolimit"
 )
 
-// script yields one choice after another; when it is used up, 0.
+// script returns one choice after another, and 0 when there are no more.
 type script []byte
 
 func (s *script) choose(n int) int {
@@ -27,7 +27,7 @@ func (s *script) choose(n int) int {
 	return c % n
 }
 
-// model is a stream and its buckets without goroutines: the time is a number.
+// model is a stream with its buckets, without goroutines. Its time is a number.
 type model struct {
 	limits   []tokenbucket.Limits
 	states   [][]tokenbucket.State
@@ -42,8 +42,8 @@ func (m *model) add(l tokenbucket.Limit) {
 	m.states = append(m.states, []tokenbucket.State{l.Full(m.now)})
 }
 
-// wait takes a cost from a bucket as soon as it is there. It reports false, at the
-// deadline, if that comes first.
+// wait takes a cost from a bucket as soon as it can be taken. If the deadline comes first,
+// it reports false at the deadline.
 func (m *model) wait(bucket int, cost float64) bool {
 	wait, ok := m.limits[bucket].TryAcquire(m.states[bucket], m.now, cost)
 	if ok {
@@ -163,8 +163,9 @@ func (o *outcomes) repeat(int) (int, error) {
 	return r.n, r.err
 }
 
-// FuzzStream compares a connection with the model: what each call returns, and when, and
-// what is left in the buckets. Every byte comes once, in order, and is charged once.
+// FuzzStream compares a connection with the model: the results of each call, the instant at
+// which it returns, and the levels of the buckets. Every byte comes once, in order, and is
+// charged once.
 func FuzzStream(f *testing.F) {
 	f.Add([]byte{})
 	random := rand.NewChaCha8([32]byte{})

@@ -2,10 +2,10 @@
 // second. Each byte costs one token of a [tokenbucket.Bucket], so several streams that
 // share a bucket share its rate, and take turns.
 //
-// Make the bucket with [BytesPerSecond] and put it around a stream with [NewReader],
-// [NewWriter], [NewConn] or [NewListener]. With several buckets a stream keeps to all of
-// them: to a limit of its own and to one in total, for example. [tokenbucket.Bucket.SetLimits]
-// and [tokenbucket.Bucket.Pause] take effect at once, on streams that wait as well.
+// Make the bucket with [BytesPerSecond] and limit a stream with [NewReader], [NewWriter],
+// [NewConn] or [NewListener]. With several buckets a stream keeps to all of them, for
+// example to a limit of its own and to a total. [tokenbucket.Bucket.SetLimits] and
+// [tokenbucket.Bucket.Pause] take effect at once, also on streams that wait.
 //
 // # Chunks
 //
@@ -15,12 +15,13 @@
 //
 // # What is bounded
 //
-// No window of length t passes more than capacity + refill * t bytes, by the instants at
-// which the bucket grants them. A granted chunk may leave later, because a timer is late
-// or the peer is slow, so by the instants at which bytes leave each stream may add one chunk
-// to that. With several buckets this holds for the last one; at the others a stream may carry
-// one more chunk after it has waited for a later bucket. Put a bucket of the stream's own
-// first and a shared one last.
+// In no window of length t does a bucket grant more than capacity + refill * t bytes. A
+// granted chunk may leave later, because a timer is late or the peer is slow. So in a window
+// of t, the bytes that leave may be more than that by one chunk for each stream.
+//
+// With several buckets this is the bound of the last one. For an earlier bucket, a stream
+// may carry one more chunk after it has waited for a later bucket. Put a bucket of the
+// stream's own first and a shared one last.
 //
 // # Shortcuts
 //
@@ -40,16 +41,17 @@ const (
 	mostCapacity  = 1 << 42 // of any bucket
 )
 
-// BytesPerSecond returns a limit of so many bytes per second, above 0. Its capacity is what
-// flows in ten milliseconds, at least 4 KiB and at most 2^42 bytes:
+// BytesPerSecond returns a limit of so many bytes per second, above 0. Its capacity is the
+// bytes of ten milliseconds, at least 4 KiB and at most 2^42 bytes:
 //
 //	capacity = min(max(bytes * 0.01, 4096), 2^42)
 //
-// It is tempting to choose less. But a timer of a Go program may be late by a millisecond
-// and more, and what flows in meanwhile is lost if the bucket has no room for it. A
-// capacity of 64 KiB reaches less than a tenth of 1.25e9 bytes per second.
+// It is tempting to choose a smaller capacity. But a timer of a Go program may be late by a
+// millisecond and more, and the bytes that are refilled meanwhile are lost if the bucket has
+// no room for them. A capacity of 64 KiB reaches less than a tenth of 1.25e9 bytes per second.
 //
-// A number that is not finite and above 0 returns a limit that Validate refuses.
+// For a number that is not finite and above 0, it returns a limit for which Validate, and so
+// tokenbucket.New, returns an error.
 func BytesPerSecond(bytes float64) tokenbucket.Limit {
 	return tokenbucket.Limit{
 		Capacity:     min(max(bytes/100, leastCapacity), mostCapacity),

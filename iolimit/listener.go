@@ -2,15 +2,17 @@ package iolimit
 
 import "net"
 
-// NewListener returns a listener whose connections are limited: for each one it calls accept,
-// which returns the options for [NewConn]. So a connection may have a bucket of its own
-// beside one that all share. A nil accept limits nothing.
+// NewListener returns a listener whose connections are limited. It calls accept for each
+// connection; accept returns the options for [NewConn]. So a connection can have a bucket of
+// its own and share others. A nil accept limits nothing.
 //
-// Accept waits for the function, so it should not block. It may set options of the connection
-// that the limited one hides, or close it; it must not read or write.
+// The listener's Accept waits for the function, so the function should not block. It may
+// close the connection, and may set options of the connection that the limited one hides. It
+// must not read or write.
 //
-// Put TLS above: tls.NewListener(iolimit.NewListener(l, accept), config), or
-// the ServeTLS method of an http.Server. The server does not recognise TLS below.
+// TLS must wrap the limited listener: use tls.NewListener(iolimit.NewListener(l, accept),
+// config), or the ServeTLS method of an http.Server. If the limited listener wraps a TLS one,
+// an http.Server does not see that its connections use TLS.
 func NewListener(l net.Listener, accept func(net.Conn) []Option) net.Listener {
 	if accept == nil {
 		accept = func(net.Conn) []Option { return nil }

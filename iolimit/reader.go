@@ -10,18 +10,18 @@ import (
 // NewReader returns a reader that reads from r no faster than each of the buckets
 // allows, in bytes per second. Without buckets there is no limit; nil buckets are ignored.
 //
-// Read calls r.Read once, for at most a chunk, and then waits for the bytes that came. It
-// holds no tokens while r blocks. It returns the bytes and an error if the wait
-// fails, by the rules of [tokenbucket.Bucket.Wait]:
+// Read calls r.Read once, for at most a chunk, and then waits for the tokens of the bytes
+// that it has read. It holds no tokens while r blocks. If the wait fails, Read returns the
+// bytes and an error:
 //
 //   - ctx's error if ctx ends
 //   - a *[tokenbucket.DeadlineError], at once, if the wait would outlast ctx's deadline
-//   - [tokenbucket.ErrTooManyWaiters] if a bucket has WithMaxWaiters
+//   - [tokenbucket.ErrTooManyWaiters] if a bucket has as many waiters as WithMaxWaiters allows
 //   - [tokenbucket.ErrCostExceedsCapacity] if a capacity has become less than 1 byte
 //
 // These bytes are charged although the wait failed, so the next Read waits before it reads.
-// If ctx has ended or a capacity is below 1 byte already, nothing is read. A Read of 0 bytes is
-// passed on, even in a pause. An end of ctx does not end a call of r.Read.
+// If ctx has ended or a capacity is below 1 byte before, nothing is read. A Read of 0 bytes
+// calls r.Read at once, even in a pause. The end of ctx does not interrupt a call of r.Read.
 //
 // The reader may be used by several goroutines if r may.
 func NewReader(ctx context.Context, r io.Reader, buckets ...*tokenbucket.Bucket) io.Reader {
@@ -35,7 +35,7 @@ type contextReader struct {
 
 func (r *contextReader) Read(p []byte) (int, error) { return r.read(r.ctx, p) }
 
-// reader reads under a context that each call brings with it.
+// reader is a limited reader. Each call of read has a context of its own.
 type reader struct {
 	source  io.Reader
 	buckets buckets
@@ -43,7 +43,7 @@ type reader struct {
 
 	// Guarded by turn.
 	owes bool  // the wait for the bytes of the last Read failed
-	err  error // the source's error that came with these bytes, for the next Read
+	err  error // the source's error that came with these bytes; the next Read returns it
 }
 
 func newReader(source io.Reader, all []*tokenbucket.Bucket) *reader {
@@ -92,7 +92,7 @@ func (r *reader) settle(ctx context.Context) error {
 	return err
 }
 
-// pay waits for n bytes that were read. If it fails, they are charged all the same.
+// pay waits for the tokens of n bytes that were read. If the wait fails, it charges them.
 func (r *reader) pay(ctx context.Context, n int) error {
 	for n > 0 {
 		size, paid, err := r.buckets.acquire(ctx, n)

@@ -5,12 +5,12 @@ import (
 	"fmt"
 )
 
-// turn lets one call at a time pay, so that the bytes of a Write stay together as they
-// do in a net.Conn. It is a channel of capacity 1: a caller can give up waiting for it, and
-// in a testing/synctest bubble time goes on meanwhile, which it does not for a mutex.
+// turn is a lock that lets one call at a time pay, so that the bytes of a Write stay together
+// as they do in a net.Conn. It is a channel of capacity 1 and not a mutex: a caller can give
+// up waiting for it, and in a testing/synctest bubble time advances while a caller waits.
 type turn chan struct{}
 
-// take waits for the turn. It returns ctx's error if ctx has ended, then or meanwhile.
+// take waits for the turn. It returns ctx's error if ctx has ended, before or while it waits.
 func (t turn) take(ctx context.Context) error {
 	select {
 	case t <- struct{}{}:
@@ -26,7 +26,8 @@ func (t turn) take(ctx context.Context) error {
 
 func (t turn) leave() { <-t }
 
-// checkCount returns an error unless a call for up to size bytes can have moved n.
+// checkCount returns an error unless n is from 0 to size, as a Read or Write of size bytes
+// must return it.
 func checkCount(call string, n, size int) error {
 	if n < 0 || n > size {
 		return fmt.Errorf("iolimit: the wrapped %s returned a count of %d for %d bytes: make it return how many it moved", call, n, size)

@@ -40,8 +40,8 @@ func (r *recorder) sentBy(stream int) int {
 	return r.sent[stream]
 }
 
-// require fails unless so many bytes passed, in no window more than the capacity of a limit,
-// and extra bytes, ahead of its rate.
+// require fails unless so many bytes passed, and in each window at most the limit's
+// capacity + refill * t + extra.
 func (r *recorder) require(t *testing.T, total int, l tokenbucket.Limit, extra float64) {
 	t.Helper()
 	r.mu.Lock()
@@ -82,7 +82,7 @@ func TestTwoStreamsTakeTurns(t *testing.T) {
 	})
 }
 
-// From empty: what a full bucket holds goes to the streams that come first.
+// The bucket starts empty, because the streams that come first would get a full one's bytes.
 func TestEightStreamsStayWithinAChunk(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		bucket, all := newBucket(0), newRecorder()

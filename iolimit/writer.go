@@ -10,18 +10,19 @@ import (
 // NewWriter returns a writer that writes to w no faster than each of the buckets
 // allows, in bytes per second. Without buckets there is no limit; nil buckets are ignored.
 //
-// Write waits for a chunk, writes it to w, and goes on with the next one. It returns how
-// many bytes w wrote. What it waited for and w did not write is refunded. If a
-// bucket fails, those before it get their tokens back, and Write returns, by the rules
-// of [tokenbucket.Bucket.Wait]:
+// Write waits for the tokens of a chunk, writes it to w, and continues with the next one. It
+// returns how many bytes w wrote. Bytes that were paid for and that w did not write are
+// refunded. If the wait for a bucket fails, the buckets before it get their tokens back, and
+// Write returns:
 //
-//   - ctx's error if ctx has ended, then or while waiting
+//   - ctx's error if ctx has ended, before or during the wait
 //   - a *[tokenbucket.DeadlineError], at once, if the wait would outlast ctx's deadline
-//   - [tokenbucket.ErrTooManyWaiters] if a bucket has WithMaxWaiters
+//   - [tokenbucket.ErrTooManyWaiters] if a bucket has as many waiters as WithMaxWaiters allows
 //   - [tokenbucket.ErrCostExceedsCapacity] if a capacity is less than 1 byte
 //
-// It returns io.ErrShortWrite if w writes less than it was given without an error. A
-// Write of 0 bytes is passed on, even in a pause. An end of ctx does not end a call of w.Write.
+// Write returns io.ErrShortWrite if w writes fewer bytes than it was given and returns no
+// error. A Write of 0 bytes calls w.Write at once, even in a pause. The end of ctx does not
+// interrupt a call of w.Write.
 //
 // The writer may be used by several goroutines if w may; the bytes of a Write stay together.
 func NewWriter(ctx context.Context, w io.Writer, buckets ...*tokenbucket.Bucket) io.Writer {
@@ -35,7 +36,7 @@ type contextWriter struct {
 
 func (w *contextWriter) Write(p []byte) (int, error) { return w.write(w.ctx, p) }
 
-// writer writes under a context that each call brings with it.
+// writer is a limited writer. Each call of write has a context of its own.
 type writer struct {
 	sink    io.Writer
 	buckets buckets

@@ -9,15 +9,15 @@ import (
 	"github.com/aa014e13/tokenbucket"
 )
 
-// The API allows fewer than 30 requests a minute and fewer than 300 an hour. Within
-// keeps a promise for any window, wherever it starts; a smaller burst leaves a
+// The API allows fewer than 30 requests a minute and fewer than 300 an hour. Within returns
+// a limit that holds in any window, wherever the window starts. A smaller burst allows a
 // higher rate.
 var (
 	perMinute = tokenbucket.Within(29, time.Minute, 14)
 	perHour   = tokenbucket.Within(299, time.Hour, 28)
 )
 
-// liveThroughDays lets a greedy client live through a day three times.
+// liveThroughDays simulates three days of a client that always has something to fetch.
 func liveThroughDays(out io.Writer) {
 	fmt.Fprintln(out, "a day of a client that always has something to fetch, on a virtual clock:")
 	for _, day := range []struct {
@@ -74,7 +74,7 @@ func (s *strictServer) within(since time.Duration) (n int) {
 	return n
 }
 
-// virtualClock is for one goroutine: whenever it sleeps, the time has come.
+// virtualClock is a clock for one goroutine. A sleep returns at once and advances the clock.
 type virtualClock struct{ elapsed time.Duration }
 
 func (c *virtualClock) Now() time.Time                  { return time.Time{}.Add(c.elapsed) }

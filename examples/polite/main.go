@@ -1,7 +1,8 @@
-// Command polite is a client of an API that bans whoever hammers it: every
-// request, login included, passes one limiter, behind its http.Client. First it sends a dozen requests to
-// a stand-in server in real time; then it lives through a day of a greedy client
-// on a virtual clock, with the limits that the API demands and without each.
+// Command polite is a client of an API that bans clients that send too many requests.
+// Every request, login included, passes one limiter behind the http.Client. First it sends
+// a dozen requests to a stand-in server in real time. Then it simulates a day of a client
+// that always has something to fetch, on a virtual clock: with both limits of the API, and
+// with one of them missing.
 package main
 
 import (

@@ -22,8 +22,9 @@ func newClients(limit tokenbucket.Limit) *clients {
 	return &clients{limit: limit, all: map[string]*entry{}}
 }
 
-// use returns the bucket of a client. It stays the client's until it has been released as
-// often as used and is full again, like the one that a new client gets.
+// use returns the bucket of a client, and a function to call when the download has ended.
+// The bucket is kept until all downloads have ended and it is full again: then it is equal
+// to the bucket that a new client gets.
 func (c *clients) use(key string) (bucket *tokenbucket.Bucket, release func()) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -41,7 +42,8 @@ func (c *clients) use(key string) (bucket *tokenbucket.Bucket, release func()) {
 	}
 }
 
-// sweepLocked forgets some clients, more than come with each use.
+// sweepLocked looks at a few clients and removes those without downloads whose bucket is
+// full. It looks at more clients than a call of use adds, so that the map does not grow.
 func (c *clients) sweepLocked() {
 	looked := 0
 	for key, e := range c.all {

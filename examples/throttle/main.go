@@ -40,7 +40,7 @@ func main() {
 	}
 }
 
-// isTerminal reports whether lines of a file can be drawn over.
+// isTerminal reports whether a file is a terminal, where lines can be overwritten.
 func isTerminal(f *os.File) bool {
 	info, err := f.Stat()
 	return err == nil && info.Mode()&os.ModeCharDevice != 0

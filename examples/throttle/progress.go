@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// progress writes a line for each download. On a terminal, those under way stand at the bottom
-// and are drawn again and again; otherwise a download's line is written when it has ended.
+// progress writes a line for each download. On a terminal, the lines of downloads under way
+// are at the bottom and are redrawn; otherwise a line is written when a download has ended.
 type progress struct {
 	terminal bool
 	mu       sync.Mutex
@@ -50,7 +50,7 @@ func (l *line) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// finish leaves the line of a download where it is. Later calls do nothing.
+// finish writes the final line of a download. Later calls do nothing.
 func (p *progress) finish(l *line) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -84,7 +84,7 @@ func (p *progress) drawUntil(ctx context.Context) {
 	}
 }
 
-// drawLocked writes text that stays, and below it the downloads under way.
+// drawLocked writes text, which stays, and below it the lines of downloads under way.
 func (p *progress) drawLocked(text string) {
 	var b strings.Builder
 	if p.drawn > 0 {
@@ -101,11 +101,11 @@ func (p *progress) drawLocked(text string) {
 	if b.Len() == 0 {
 		return
 	}
-	_, _ = io.WriteString(p.out, b.String()) // without progress the proxy works all the same
+	_, _ = io.WriteString(p.out, b.String()) // the proxy also works if its progress cannot be written
 }
 
-// textLocked returns a line that is less than 80 characters long: one that is wrapped could
-// not be drawn over.
+// textLocked returns a line of less than 80 characters: a line that the terminal wraps could
+// not be overwritten.
 func (l *line) textLocked() string {
 	passed := size(float64(l.passed))
 	if l.total > 0 {

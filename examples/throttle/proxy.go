@@ -46,12 +46,12 @@ func newThrottle(upstream *url.URL, client, total tokenbucket.Limit, out *progre
 			r.SetXForwarded()
 		},
 		ModifyResponse: t.limit,
-		FlushInterval:  -1, // so that a slow download comes evenly
+		FlushInterval:  -1, // flush each write, so that a slow download arrives evenly
 	}
 	return t, nil
 }
 
-// client is the one that a request comes from, with its bucket.
+// client is the client that sent a request, with its bucket.
 type client struct {
 	key    string // the address
 	bucket *tokenbucket.Bucket
@@ -66,8 +66,9 @@ func (t *throttle) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	t.proxy.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), clientKey{}, client{key, bucket})))
 }
 
-// limit limits the body of an answer. The wait ends when the client goes away, since the
-// request's context does. After an upgrade, to a WebSocket for example, it limits both directions.
+// limit limits the body of an answer. When the client disconnects, the request's context
+// ends, and so does the wait. After an upgrade, to a WebSocket for example, limit limits both
+// directions.
 func (t *throttle) limit(answer *http.Response) error {
 	ctx, body := answer.Request.Context(), answer.Body
 	c := ctx.Value(clientKey{}).(client)
