@@ -99,7 +99,7 @@ func (b *booking) act() {
 		wait, ok := b.tryAcquire(costs)
 		want, wantOK := b.oracle.Try(costs...)
 		require.Equal(b, wantOK, ok, b.where)
-		require.Equal(b, b.told(want), wait, b.where)
+		require.Equal(b, b.fromReading(want), wait, b.where)
 	case 6:
 		require.NoError(b, b.refund(tokens))
 		b.oracle.Refund(tokens...)
@@ -183,8 +183,9 @@ func (b *booking) pauseOrSetLimits() {
 	}
 }
 
-// told is a wait from the latest instant, as it is told from a reading before it.
-func (b *booking) told(wait time.Duration) time.Duration {
+// fromReading returns a wait that counts from the reading of a call, given one that counts
+// from the latest instant.
+func (b *booking) fromReading(wait time.Duration) time.Duration {
 	if wait > 0 {
 		return wait + b.back
 	}
@@ -199,7 +200,7 @@ func (b *booking) check() {
 		if r.place.Served {
 			want = 0
 		} else if b.oracle.Queued(r.place) {
-			want = b.told(b.oracle.Due(r.place) - b.now)
+			want = b.fromReading(b.oracle.Due(r.place) - b.now)
 		}
 		require.Equal(b, want, r.Delay(), "%s: reservation %d", b.where, i)
 		if want == Never || want == 0 {

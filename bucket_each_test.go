@@ -175,8 +175,8 @@ func TestPeekTakesNothing(t *testing.T) {
 	require.Equal(t, bucket.Peek(1), bucket.Take(1))
 }
 
-// TestResetCountsFromWhenTheQueueIsServed keeps out a Reset of 5 s: nothing is full while
-// somebody is queued.
+// TestResetCountsFromWhenTheQueueIsServed keeps out a Reset of 5 s: the bucket does not fill
+// before the queue is served.
 func TestResetCountsFromWhenTheQueueIsServed(t *testing.T) {
 	bucket := twoLimits(t, new(waittest.Clock), 5, -100)
 	_, err := bucket.Reserve(5) // at 52.5 s

@@ -113,7 +113,7 @@ func TestDecisionsWithoutTheLockAnchorFarLedgersAnew(t *testing.T) {
 	})
 }
 
-// Nor does it matter to what rounds when somebody looks, which takes the lock.
+// A call of Tokens takes the lock and ends the epoch. It must not change what rounds, either.
 func TestDecisionsWithoutTheLockRoundOneByOne(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		random := rand.New(rand.NewPCG(37, 38))
@@ -153,7 +153,7 @@ func TestRefusalsNeedNoLockWhateverIsToBeAnchoredAnew(t *testing.T) {
 	})
 }
 
-// Else the readings of the clock by which they were made would be forgotten.
+// Otherwise the readings of the clock by which they were made would be lost.
 func TestLimitsAndTheirWrongNumberLeaveDecisionsWithoutTheLock(t *testing.T) {
 	bucket := newBucket(t, nil, Limit{1 << 40, 1})
 	allocs := func(decisions int) float64 {
@@ -193,8 +193,8 @@ func TestDecisionsWithoutTheLockHeedALaterReadingThatIsKnown(t *testing.T) {
 	})
 }
 
-// allocations counts those of ten times so many decisions, each of them and each ten
-// followed by something.
+// allocations returns the number of allocations of ten times as many decisions. It calls one
+// function after each decision and another one after each ten.
 func allocations(bucket *tokenbucket.Bucket, cost float64, decisions int, each, after func()) float64 {
 	return testing.AllocsPerRun(20, func() {
 		for range 10 {
@@ -263,8 +263,9 @@ func TestDecisionsWithoutTheLockSpendALot(t *testing.T) {
 	})
 }
 
-// Whoever got the cost from a copy of the bucket first has to get it from the bucket,
-// too, although others spend and look meanwhile. A fault shows in some of the rounds.
+// A goroutine first takes the cost from a copy of the states. If it gets it, it has to get
+// it from the bucket, too, although others take tokens and call Tokens meanwhile. A fault
+// shows in some of the rounds.
 func TestDecisionsWithoutTheLockRefuseNoneWithoutCause(t *testing.T) {
 	for round := range uint64(race.Fewer(30)) {
 		limit := Limit{1 << 40, 4e6}

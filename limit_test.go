@@ -23,8 +23,8 @@ func TestShortfallUpToTheToleranceCountsAsNone(t *testing.T) {
 	require.Equal(t, time.Duration(1), d.Wait)
 }
 
-// At a gigabyte a second a byte is a nanosecond, so that whole numbers tell whether
-// any was lost or minted in three million chunks.
+// At a gigabyte a second a byte takes a nanosecond. So whole numbers show whether a byte was
+// lost or minted in three million chunks.
 func TestBusyYearLosesNoByte(t *testing.T) {
 	const capacity = 1 << 34
 	limit := Limit{capacity, 1e9}
@@ -88,7 +88,7 @@ func TestNoTokenIsLostInADeepBalance(t *testing.T) {
 }
 
 // A running level is off by another rounding at each grant, and after some thousands
-// a wait is off by a nanosecond. Whole numbers tell: the level is counted in parts of a
+// a wait is off by a nanosecond. Whole numbers show it: the level is counted in parts of a
 // token of which both a quarter of a token and the refill of a nanosecond are multiples.
 func TestRoundingAtEachGrantDoesNotAddUp(t *testing.T) {
 	random := rand.New(rand.NewPCG(23, 24))
@@ -245,7 +245,7 @@ func TestInvalidLimits(t *testing.T) {
 	require.Panics(t, func() { tokenbucket.MustNew(Limit{}) })
 }
 
-// What an invalid limit answers need not make sense, but it answers, at once.
+// The answers of an invalid limit need not make sense, but they come at once.
 func TestInvalidLimitsDoNotHang(t *testing.T) {
 	numbers := []float64{0, 1, -1, math.NaN(), math.Inf(1), math.Inf(-1), math.MaxFloat64, 5e-324}
 	for _, capacity := range numbers {

@@ -102,8 +102,11 @@ func (ls Limits) describe(d *Decision, states []State, now time.Duration, p pric
 	}
 }
 
-// Tokens returns the least of the levels at now.
+// Tokens returns the least of the levels at now, 0 if there are no limits.
 func (ls Limits) Tokens(states []State, now time.Duration) float64 {
+	if len(ls) == 0 {
+		return 0
+	}
 	least := math.Inf(1)
 	for i, l := range ls {
 		least = min(least, l.Tokens(states[i], now))

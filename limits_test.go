@@ -55,6 +55,7 @@ func TestLimitsBind(t *testing.T) {
 	require.Equal(t, limits[1], d.Limit, "the one that can never be met")
 	require.Equal(t, Decision{OK: true, LimitIndex: -1}, Limits{}.Take(nil, 0, 0))
 	require.Equal(t, Never, Limits{}.Take(nil, 0, 1).Wait)
+	require.Zero(t, Limits{}.Tokens(nil, 0), "no limits hold no tokens")
 }
 
 func TestLimitsAreFullWhenEachIs(t *testing.T) {

@@ -115,7 +115,7 @@ func TestWaitPauseEndsWithItsContext(t *testing.T) {
 	})
 }
 
-// The clock of the bucket decides, and Waiting counts who waits for it.
+// The bucket's clock decides when a pause ends, and Waiting counts the callers of WaitPause.
 func TestWaitPauseOnAMockClock(t *testing.T) {
 	mock := clock.NewMock()
 	b := newBucket(t, mock, Limit{10, 1})

@@ -128,8 +128,8 @@ func TestReservationOfWhatIsNotToBeHad(t *testing.T) {
 	require.Equal(t, 10.0, bucket.Tokens())
 }
 
-// 292 years after the origin time stands still. What is due then never is, and nothing
-// is given away.
+// Readings of the clock end 292 years after the origin. A turn after that never comes, and
+// no tokens are given away.
 func TestNothingIsGrantedAtTheEndOfTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		mock := new(waittest.Clock)
@@ -172,8 +172,8 @@ func TestReservationDueForNever(t *testing.T) {
 	require.Zero(t, bucket.Waiting())
 }
 
-// What falls due while nobody calls is paid then, and not when somebody asks: the
-// cap does not swallow what is refilled in between.
+// A reservation that falls due without a call is paid at that instant, and not at the next
+// call: the refill in between is not lost to the cap.
 func TestReservationIsPaidWhenItFallsDue(t *testing.T) {
 	for _, ask := range []func(b *tokenbucket.Bucket, r *tokenbucket.Reservation){
 		func(_ *tokenbucket.Bucket, r *tokenbucket.Reservation) { r.Delay() },

@@ -41,9 +41,13 @@ func ParseRetryAfter(value string, now time.Time) (time.Duration, error) {
 	if isDigits(value) {
 		return parseSeconds(value), nil
 	}
+	date, leap := value, time.Duration(0)
+	if early := strings.Replace(value, " 23:59:60 ", " 23:59:59 ", 1); early != value { // a leap second, which package time rejects
+		date, leap = early, time.Second
+	}
 	for _, layout := range []string{imfFixdate, rfc850Date, asctime, asctime2} {
-		if date, ok := parseDate(layout, value, now); ok {
-			return max(0, date.Sub(now)), nil
+		if at, ok := parseDate(layout, date, now); ok {
+			return max(0, at.Add(leap).Sub(now)), nil
 		}
 	}
 	return 0, fmt.Errorf("tokenbucket: Retry-After %q is neither a whole number of seconds nor an HTTP-date: treat it as absent", value)

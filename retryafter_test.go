@@ -67,6 +67,8 @@ func TestParseRetryAfter(t *testing.T) {
 		"Fri, 06 Nov 2099 07:49:38 GMT":    26663*24*time.Hour + 500*ms, // four digits are never folded
 		"Fri Nov  6 07:49:38 1970":         0,
 		"Mon, 31 Dec 9999 23:59:59 GMT":    Never,
+		"Fri, 06 Nov 2026 23:59:60 GMT":    16*time.Hour + 10*time.Minute + 22500*ms, // a leap second
+		"Fri Nov  6 23:59:60 2026":         16*time.Hour + 10*time.Minute + 22500*ms,
 		"Mon, 06 Nov 2026 07:49:38 GMT":    500 * ms, // it is a Friday, and the date is plain all the same
 	} {
 		got, err := tokenbucket.ParseRetryAfter(value, now)
@@ -78,7 +80,7 @@ func TestParseRetryAfter(t *testing.T) {
 		"Fri, 06 Nov 2026", "Fri, 06 Nov 2026 07:49:38", "Fri, 06 Nov 2026 07:49:38 CET", "Fri, 06 Nov 2026 07:49:38 UTC",
 		"Fri, 06 Nov 2026 07:49:38 +0000", "Fri, 06 Nov 2026 07:49:38.5 GMT", "Friday, 06-Nov-26 07:49:38.5 GMT", "Fri Nov  6 07:49:38.5 2026",
 		"Fri, 06 Nov 2026 7:49:38 GMT", "Fri, 6 Nov 2026 07:49:38 GMT", "Fri, 31 Feb 2026 07:49:38 GMT", "Fri, 06 Nov 2026 24:00:00 GMT",
-		"2026-11-06T07:49:38Z", "Fri, 06 Nov 2026 07:49:38 GMT x", "Friday, 06-Nov-2026 07:49:38 GMT", "Fri Nov 6 07:49:38 2026",
+		"Fri, 06 Nov 2026 07:49:60 GMT", "2026-11-06T07:49:38Z", "Fri, 06 Nov 2026 07:49:38 GMT x", "Friday, 06-Nov-2026 07:49:38 GMT", "Fri Nov 6 07:49:38 2026",
 	} {
 		_, err := tokenbucket.ParseRetryAfter(value, now)
 		require.Error(t, err, value)

@@ -16,8 +16,8 @@ import (
 	"github.com/aa014e13/tokenbucket"
 )
 
-// Everything at once, for the race detector: nobody is left behind, and no more
-// is taken than there was.
+// All methods at once, for the race detector: no waiter stays behind, and no more tokens are
+// taken than there were.
 func TestEverythingAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const refill = 50
@@ -58,7 +58,7 @@ func meddle(t *testing.T, bucket *tokenbucket.Bucket, random *rand.Rand) (refund
 	return 0
 }
 
-// takeSome asks in one of the ways there are, and returns what it got.
+// takeSome tries to take a random cost by a random method, and returns the tokens it got.
 func takeSome(bucket *tokenbucket.Bucket, random *rand.Rand) int64 {
 	cost := int64(1 + random.IntN(20))
 	ok := false

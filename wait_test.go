@@ -49,8 +49,8 @@ func takePlace(t *testing.T, bucket *tokenbucket.Bucket, start time.Time, cost f
 	return p
 }
 
-// A single limit's turns in closed form: the tokens of everyone up to it, less the
-// level, over the refill, rounded up. All in billionths of a token, so whole.
+// The turns of a single limit in closed form: the sum of the costs up to and including the
+// turn, less the level, over the refill, rounded up. All are whole billionths of a token.
 func turns(now time.Duration, level, refill int64, places []*place) {
 	for _, p := range places {
 		level -= int64(p.cost * 1e9)
@@ -58,8 +58,7 @@ func turns(now time.Duration, level, refill int64, places []*place) {
 	}
 }
 
-// Whatever happens to a queue, and whoever is in it: everyone leaves at the instant
-// that is right from then on.
+// After each change of the queue, each waiter leaves at the instant that is right from then on.
 func TestTurnsOfWaitersAndReservationsAfterAnyChange(t *testing.T) {
 	for seed := range uint64(400) {
 		synctest.Test(t, func(t *testing.T) { changeTurns(t, rand.New(rand.NewPCG(seed, 3))) })

@@ -1,5 +1,5 @@
-// Package fieldtest answers as middleware of package httplimit does, but from
-// constants: what that costs, the fields cost whoever sets them.
+// Package fieldtest answers as middleware of package httplimit does, but from constants. Its
+// time is the least that setting the fields can take.
 package fieldtest
 
 import "net/http"

@@ -9,7 +9,7 @@ import (
 	"github.com/aa014e13/tokenbucket/keyed"
 )
 
-// keyedHistory is of one key: others are others' business, but for the clock.
+// keyedHistory is the history of one key. Calls for other keys matter only for the clock.
 func keyedHistory(t *testing.T) func(seed uint64) (porcupine.Model, *history) {
 	return func(seed uint64) (porcupine.Model, *history) {
 		limits := shapes[seed%uint64(len(shapes))][0]

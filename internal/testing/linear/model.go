@@ -92,8 +92,8 @@ func (m model) equals(other model) bool {
 		slices.Equal(m.limits, other.limits) && slices.Equal(m.states, other.states) && slices.Equal(m.queue, other.queue)
 }
 
-// step returns the models after a call that returned what it did: none if it should not
-// have. A call that changes nothing may leave no trace of its reading either, or it may.
+// step returns the models that a call may lead to, given its output: none if the output is
+// wrong. A call that changes nothing may take note of its reading or not.
 func (m model) step(in input, out output) []any {
 	before, after := m.advance(out.reading), m.advance(out.reading)
 	switch {
@@ -240,7 +240,7 @@ func (m *model) fromReading(d tokenbucket.Decision, reading time.Duration) token
 	return d
 }
 
-// end returns the instant at which everybody has been served, and the states then.
+// end returns the instant at which the last waiter has been served, and the states then.
 func (m *model) end() (at time.Duration, states []tokenbucket.State) {
 	if len(m.queue) == 0 {
 		return m.now(), slices.Clone(m.states)

@@ -24,7 +24,7 @@ const (
 	CutBatch        // the same, to the next runs that are sent together
 )
 
-// Proxy passes on what clients and a server say to each other, until told otherwise.
+// Proxy passes the bytes between clients and a server on, unless a method changes that.
 type Proxy struct {
 	Addr string
 

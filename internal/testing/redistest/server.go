@@ -95,8 +95,8 @@ func (s *Server) Restart() {
 	s.start()
 }
 
-// Cluster starts n masters that are to share the slots, each of which serves its own
-// whatever the others do. Whoever has a client lets them meet.
+// Cluster starts n masters that are to share the slots. Each serves its own slots even if
+// the others fail. The caller has to let them meet, with CLUSTER MEET.
 func Cluster(t testing.TB, n int) []*Server {
 	t.Helper()
 	servers := make([]*Server, n)

@@ -16,7 +16,7 @@ var (
 	slow  = tokenbucket.Limit{Capacity: 30, RefillPerSec: 1}
 )
 
-// bounds is about which of several limits binds those who wait.
+// bounds tests which of several limits binds the waiters.
 func bounds(t *testing.T, new New) {
 	for i, order := range [][]tokenbucket.Limit{{quick, slow}, {slow, quick}} {
 		play(t, fmt.Sprintf("first the quick one binds, then the slow one: %d", i), new, order, func(s *scene) {

@@ -14,7 +14,7 @@ import (
 	"github.com/aa014e13/tokenbucket"
 )
 
-// contexts are what a wait ends with besides its tokens.
+// contexts tests waits that end with their contexts.
 func contexts(t *testing.T, new New) {
 	play(t, "the error while waiting is the context's and not its cause", new, limits(10, 1), func(s *scene) {
 		s.drain(10)

@@ -12,7 +12,7 @@ import (
 	"github.com/aa014e13/tokenbucket"
 )
 
-// edges are the ends of what can be waited for.
+// edges tests the shortest and the longest waits.
 func edges(t *testing.T, new New) {
 	play(t, "a refund ends a wait that would never have ended", new, limits(10, 1), refundEndsEndlessWait)
 	play(t, "who waits behind one that waits forever moves up", new, limits(1, 1e-10), behindAnEndlessWait)

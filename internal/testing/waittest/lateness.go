@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// crowd is a bucket on a clock that a test sets, and those who wait for 1 each.
+// crowd is a bucket on a clock that a test sets, and waiters with a cost of 1 each.
 type crowd struct {
 	Bucket
 	t     *testing.T
@@ -40,8 +40,7 @@ func (c *crowd) to(at time.Duration) {
 	synctest.Wait()
 }
 
-// lateness is about timers that ring late and clocks that step back while
-// somebody waits.
+// lateness tests timers that ring late, and clocks that step back while callers wait.
 func lateness(t *testing.T, new New) {
 	bubble := func(name string, act func(t *testing.T, new New)) {
 		t.Run(name, func(t *testing.T) { synctest.Test(t, func(t *testing.T) { act(t, new) }) })

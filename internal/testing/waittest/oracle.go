@@ -8,8 +8,8 @@ import (
 	"github.com/aa014e13/tokenbucket"
 )
 
-// Oracle is a bucket and its queue in whole numbers, served step by step: what the
-// others are to answer. Its limits have whole capacities and refills, the costs
+// Oracle is a bucket and its queue in whole numbers, served step by step. Its answers are the
+// right ones. Its limits have whole capacities and refills, the costs
 // are multiples of a billionth of a token. Methods that take costs take one for all limits,
 // or one for each. It is not safe for concurrent use.
 type Oracle struct {
@@ -49,8 +49,8 @@ func isFree(costs []int64) bool { return slices.Max(costs) == 0 }
 
 func nano(tokens float64) int64 { return int64(math.Round(tokens * 1e9)) }
 
-// Advance serves everyone who is due by now, and refills. An earlier instant
-// than one before counts as that.
+// Advance serves the waiters that are due by now, and refills. An instant before the latest
+// one counts as the latest one.
 func (o *Oracle) Advance(now time.Duration) {
 	o.now = max(o.now, now)
 	for len(o.queue) > 0 {
@@ -93,7 +93,7 @@ func (o *Oracle) wait(costs []int64) (longest time.Duration) {
 	return longest
 }
 
-// Try returns what TryAcquire has to, told from the present.
+// Try returns what TryAcquire has to return.
 func (o *Oracle) Try(tokens ...float64) (wait time.Duration, ok bool) {
 	costs := o.costs(tokens)
 	if wait = o.due(nil, costs) - o.now; wait > 0 && !isFree(costs) {
@@ -103,7 +103,7 @@ func (o *Oracle) Try(tokens ...float64) (wait time.Duration, ok bool) {
 	return 0, true
 }
 
-// Due returns when one who waits will be served, if nothing changes.
+// Due returns the instant at which a place is served if nothing changes.
 func (o *Oracle) Due(place *Place) time.Duration { return o.due(place, nil) }
 
 // due is Due for a place or, if that is nil, for a newcomer with costs.
@@ -156,7 +156,7 @@ func (o *Oracle) Refund(tokens ...float64) {
 	o.Advance(o.now)
 }
 
-// Charge takes tokens regardless.
+// Charge takes tokens even if they are not there.
 func (o *Oracle) Charge(tokens ...float64) { o.take(o.at, o.costs(tokens)) }
 
 // Fill makes the bucket full, as if new.
@@ -176,7 +176,7 @@ func (o *Oracle) Pause(d time.Duration) {
 	o.at = max(o.at, o.now+d)
 }
 
-// SetLimits changes the limits. Those who wait for more than there can be leave.
+// SetLimits changes the limits. Waiters whose cost is above the capacity leave.
 func (o *Oracle) SetLimits(limits ...tokenbucket.Limit) {
 	o.limits = slices.Clone(limits)
 	for i, l := range limits {

@@ -15,7 +15,7 @@ import (
 // New makes a bucket for a test, full now. A nil clock is the system's.
 type New func(t testing.TB, clock tokenbucket.Clock, limits ...tokenbucket.Limit) Bucket
 
-// scene is a bucket and those who wait for it, in a bubble of virtual time. Its
+// scene is a bucket and its waiters, in a bubble of virtual time. Its
 // clock is the system clock of the bubble, or a mock.
 type scene struct {
 	Bucket
@@ -55,7 +55,7 @@ func playOn(t *testing.T, mock *Clock, new New, limits []tokenbucket.Limit, act 
 		}
 		ctx, stop := context.WithCancel(context.Background())
 		s.ctx = ctx
-		defer func() { // whoever still waits goes home
+		defer func() { // the remaining waiters leave
 			stop()
 			synctest.Wait()
 		}()
@@ -63,7 +63,7 @@ func playOn(t *testing.T, mock *Clock, new New, limits []tokenbucket.Limit, act 
 	})
 }
 
-// drain is an opening act: the bucket has just spent its capacity.
+// drain spends the capacity at the start of a scene.
 func (s *scene) drain(capacity float64) *scene {
 	s.t.Helper()
 	_, ok := s.TryAcquire(capacity)
@@ -78,7 +78,7 @@ func (s *scene) now() time.Duration {
 	return s.mock.Since(s.start)
 }
 
-// to lets time pass until an instant of the scene, once everybody sleeps. The mock
+// to lets time pass until an instant of the scene, once all waiters sleep. The mock
 // stops at each timer on the way, so that its waiter leaves at that instant.
 func (s *scene) to(at time.Duration) {
 	synctest.Wait()
@@ -90,7 +90,7 @@ func (s *scene) to(at time.Duration) {
 	synctest.Wait()
 }
 
-// wait sends somebody to wait, and returns once it is queued or has left.
+// wait starts a waiter, and returns once it is queued or has left.
 func (s *scene) wait(ctx context.Context, name string, cost float64) {
 	go func() {
 		err := s.Wait(ctx, cost)
@@ -101,7 +101,7 @@ func (s *scene) wait(ctx context.Context, name string, cost float64) {
 	synctest.Wait()
 }
 
-// queue sends somebody to wait who can be called off.
+// queue starts a waiter that can be cancelled.
 func (s *scene) queue(name string, cost float64) (cancel func()) {
 	ctx, cancelContext := context.WithCancel(s.ctx)
 	s.wait(ctx, name, cost)
@@ -118,7 +118,7 @@ func (s *scene) departure(name string) (departure, bool) {
 	return d, ok
 }
 
-// requireLeft checks that somebody has got its tokens at the very instant.
+// requireLeft checks that a waiter got its tokens exactly at an instant.
 func (s *scene) requireLeft(name string, at time.Duration) {
 	s.t.Helper()
 	d, ok := s.departure(name)

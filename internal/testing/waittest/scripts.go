@@ -14,8 +14,8 @@ import (
 	"github.com/aa014e13/tokenbucket"
 )
 
-// scripts plays long random scripts and holds every answer, and the instant at
-// which everybody leaves, to the oracle.
+// scripts plays long random scripts. It compares every answer, and the instant at which each
+// waiter leaves, with the oracle.
 func scripts(t *testing.T, new New) {
 	for seed := range uint64(24) {
 		random := rand.New(rand.NewPCG(seed, 7))
@@ -160,7 +160,7 @@ func (a *actor) check(i int) {
 	require.InDelta(a.t, a.oracle.Tokens(), a.Tokens(), 1e-9, "step %d", i)
 }
 
-// finish lets everybody leave who is still there.
+// finish lets the remaining waiters leave.
 func (a *actor) finish() {
 	for a.oracle.Waiting() > 0 {
 		a.to(a.now() + sec)

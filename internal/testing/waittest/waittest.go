@@ -1,5 +1,5 @@
-// Package waittest is what every bucket that can be waited on is held to: the
-// queue, the clock, and what moves the level while somebody waits.
+// Package waittest tests all kinds of buckets that callers can wait for: the queue, the
+// clock, and calls that change the level while callers wait.
 package waittest
 
 import (
