@@ -87,6 +87,18 @@ func (s settling) Charge(ctx context.Context, key string, cost float64) error {
 	}).Charge(ctx, key, cost))
 }
 
+func TestErrorOfABadCostNamesTheCost(t *testing.T) {
+	bucket := httplimit.Shared(tokenbucket.MustNew(tenHalf[0]))
+	for _, l := range []httplimit.Limiter{bucket, httplimit.Both(bucket, bucket)} {
+		a := admissions(t, l)()
+		for _, settle := range []func(context.Context, float64) error{a.Charge, a.Refund} {
+			err := settle(context.Background(), -3)
+			require.ErrorIs(t, err, tokenbucket.ErrInvalidCost)
+			require.ErrorContains(t, err, "-3")
+		}
+	}
+}
+
 func TestAdmissionSettlesWithTheLimiterThatDecided(t *testing.T) {
 	store, local := newHouse(t, tenHalf[0], tenHalf[0]), newHouse(t, tenHalf[0], tenHalf[0])
 	ctx, cancel := context.WithCancel(context.Background())

@@ -15,6 +15,14 @@ type ask struct {
 	costs []float64 // tokens, if each
 }
 
+// given returns the costs as they were given, for errors.
+func (a *ask) given() any {
+	if a.each {
+		return a.costs
+	}
+	return a.cost
+}
+
 // costOf returns the cost for the limit of that index, 0 if there is none.
 func (a *ask) costOf(limit int) float64 {
 	switch {

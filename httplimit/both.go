@@ -89,9 +89,10 @@ func (b *both) settle(ctx context.Context, a ask, do func(ask, context.Context, 
 	switch {
 	case !canSettle(b, a.each):
 		return unsupported("Refund or Charge")
-	case !ok || !a.isFinite():
-		return fmt.Errorf("%w: %v: pass a finite number of tokens, 0 or more, for each of the limits",
-			tokenbucket.ErrInvalidCost, a.costs)
+	case !ok:
+		return fmt.Errorf("%w: %v: pass one cost for each limit, in the order of Limits", tokenbucket.ErrInvalidCost, a.costs)
+	case !a.isFinite():
+		return fmt.Errorf("%w: %v: pass finite numbers of tokens, 0 or more", tokenbucket.ErrInvalidCost, a.given())
 	}
 	return errors.Join(do(own, ctx, b.first), do(common, ctx, b.second))
 }

@@ -23,7 +23,7 @@ func (p perKey) Wait(ctx context.Context, key string, cost float64) error {
 
 // Wait waits for the first limiter, then for the second. If the second wait fails, the
 // first gets its tokens back.
-func (b both) Wait(ctx context.Context, key string, cost float64) error {
+func (b *both) Wait(ctx context.Context, key string, cost float64) error {
 	first, ok := b.first.(waiter)
 	second, okSecond := b.second.(waiter)
 	if !ok || !okSecond {
