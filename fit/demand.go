@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// demand is what one bucket has to pay for. Arrivals are added one at a time; it then
-// knows the least capacity for each refill from least upwards.
+// demand summarises the arrivals of one bucket. Arrivals are added one at a time; capacity
+// then returns the least capacity for any refill from least upwards.
 //
 // In the plane of time and tokens the arrivals are a staircase that climbs by the cost
 // of each. A capacity suffices if no step rises higher above the line that was left

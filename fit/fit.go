@@ -1,10 +1,10 @@
 // Package fit finds limits from traffic that was recorded: the capacity that a token
 // bucket needs at a given refill to refuse nothing, or at most a share of the requests,
-// and what a limit would have refused.
+// and the requests that a limit would have refused.
 //
 // [Capacity] serves one bucket. [Traffic] holds the arrivals of many keys, each with a
 // bucket of its own. [Trial] replays arrivals through limits, request by request. The
-// command fit/cmd/fitlimit reads access logs and draws what it finds.
+// command fit/cmd/fitlimit reads access logs and draws the capacities.
 //
 // Instants count from an origin that the caller chooses. Costs are in tokens, refills in
 // tokens per second. Arrivals come in the order of time; an arrival that is earlier than
@@ -21,8 +21,8 @@ import (
 	"github.com/aa014e13/tokenbucket"
 )
 
-// ErrNoArrivals is returned where there are no arrivals, or none that costs anything, so
-// that every capacity would do. Check that the log is the right one.
+// ErrNoArrivals is returned if there are no arrivals or all of them cost 0, so that every
+// capacity would do. Check that the log is the right one.
 var ErrNoArrivals = errors.New("fit: no arrivals that cost anything")
 
 // maxCapacity is the largest capacity that a tokenbucket.Limit may have, in tokens.
@@ -47,8 +47,8 @@ func (a Arrival) validate() error {
 
 // Capacity returns the least capacity, in tokens, from which on a bucket with this
 // refill, in tokens per second, refuses at most the share refused of the arrivals.
-// The share is at least 0 and less than 1. If it is 0, Capacity makes one pass and keeps
-// little; otherwise it keeps 16 bytes for each arrival.
+// The share is at least 0 and less than 1. If it is 0, Capacity does not store the
+// arrivals; otherwise it stores each in 16 bytes.
 //
 // With a share of 0 the capacity is
 //
@@ -56,7 +56,10 @@ func (a Arrival) validate() error {
 //
 // With costs that differ, a larger capacity may refuse more requests: it admits a large
 // request that leaves nothing for several small ones. Every capacity from the returned
-// one upwards keeps to the share.
+// one upwards keeps to the share. It is at least the least cost above 0.
+//
+// Sums of whole numbers, halves and quarters are exact. Other costs and refills round, as in
+// [tokenbucket.Limit.Take]: there the capacity may have to be larger by a rounding error.
 //
 // Capacity returns ErrNoArrivals, tokenbucket.ErrInvalidLimit for a refill that is not
 // finite and above 0 or if more than 2^42 tokens are needed, tokenbucket.ErrInvalidOption for a share out

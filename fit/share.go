@@ -9,8 +9,8 @@ import (
 
 // searcher finds the least capacity from which on at most some requests are refused.
 //
-// A bucket that has refused some requests owes the tokens of those it admitted. Which
-// ones these are depends on the capacity only through comparisons:
+// A bucket that has refused some requests owes the tokens of those it admitted. The capacity
+// decides which ones it admits only through comparisons:
 //
 //	admitted if debt + cost <= capacity
 //
@@ -18,9 +18,9 @@ import (
 // was refused, and down to the largest that was admitted. The searches jump between
 // these bounds, and end at an exact figure.
 //
-// A bucket that refuses nothing owes most. Where even that one owes nothing, a new busy
-// period begins, which no earlier refusal can change. At any capacity only the busy
-// periods that need more are replayed.
+// A bucket that refuses nothing owes most. When even that one owes nothing, a new busy
+// period begins, and no earlier refusal has an effect on it. At any capacity only the busy
+// periods that need a larger one are replayed.
 //
 // Amounts are in billionths of a token: the gain of whole nanoseconds is then a product.
 type searcher struct {
@@ -76,14 +76,14 @@ func (s *searcher) split(t trace) {
 	}
 }
 
-// debt is what one bucket owes: as in tokenbucket.State, what was spent since the anchor
-// is kept, not the level, so that rounding errors do not add up.
+// debt is the debt of one bucket. As tokenbucket.State does, it stores the sum spent since
+// the anchor, not the level, so that rounding errors do not add up.
 type debt struct {
 	spent  float64
 	anchor time.Duration
 }
 
-// at returns the debt at an instant. Where nothing is owed it moves the anchor there.
+// at returns the debt at an instant. If it is 0, at moves the anchor there.
 func (d *debt) at(now time.Duration, refill float64) float64 {
 	owed := d.spent - float64(elapsed(d.anchor, now)*refill)
 	if owed <= 0 {
@@ -93,8 +93,8 @@ func (d *debt) at(now time.Duration, refill float64) float64 {
 	return owed
 }
 
-// outcome is how all buckets of one capacity fare. Each capacity from from to below to
-// fares the same; or, if more are refused than allowed, refuses more than allowed, too.
+// outcome is the result of a replay. Each capacity from from to below to has the same
+// refusals if good, and more than allowed if not.
 type outcome struct {
 	good     bool
 	from, to float64
@@ -185,7 +185,7 @@ func (s *searcher) bounds(low, high float64) (fewest, most int) {
 				if fewest++; fewest > s.allowed {
 					return fewest, most
 				}
-			default: // who admits it owes no more than its capacity
+			default: // a bucket that admits it owes no more than its capacity
 				most++
 				largest.spent += min(cost, high-mostOwed)
 			}

@@ -25,7 +25,7 @@ type Traffic struct {
 	count   int     // arrivals
 }
 
-// trace is the arrivals of one key, in the order of time.
+// trace holds the arrivals of one key, in the order of time.
 type trace []Arrival
 
 // NewTraffic returns an empty Traffic. It can be asked about refills from leastRefill
@@ -34,8 +34,8 @@ func NewTraffic(leastRefill float64) *Traffic {
 	return &Traffic{least: max(0, leastRefill), ids: map[string]int32{}}
 }
 
-// Keep makes t remember every arrival from now on, in 16 bytes each, so that Capacity can
-// be asked with a share above 0. Call it before Add. By default, t does not.
+// Keep makes t store every arrival from now on, in 16 bytes each, as Capacity needs for a
+// share above 0. Call it before Add. By default, t does not store arrivals.
 func (t *Traffic) Keep() { t.keeps = true }
 
 // Add adds an arrival. An arrival before the key's latest one counts as simultaneous with
@@ -99,7 +99,7 @@ func (t *Traffic) Capacity(refillPerSec, refused float64) (float64, error) {
 }
 
 // CapacityOfKeys returns the least capacity, in tokens, with which buckets with this
-// refill refuse nothing to the keys, but for at most the share spared of them. Its errors
+// refill refuse no request of any key, except for at most the share spared of the keys. Its errors
 // are those of [Traffic.Capacity]. It does not need Keep.
 func (t *Traffic) CapacityOfKeys(refillPerSec, spared float64) (float64, error) {
 	if err := t.check(refillPerSec, spared); err != nil {
@@ -113,14 +113,15 @@ func (t *Traffic) CapacityOfKeys(refillPerSec, spared float64) (float64, error) 
 	return checkCapacity(needs[len(needs)-1-allowed(spared, len(needs))])
 }
 
-// Need is what one key needs so that nothing is refused to it.
+// Need is the least capacity with which no request of one key is refused.
 type Need struct {
 	Key      string
 	Capacity float64 // tokens
 }
 
 // Neediest returns the n keys that need the largest capacities with this refill, the
-// largest first, and those that need the same in the order of their keys. They are the first that a smaller capacity refuses.
+// largest first, and equal ones in the order of their keys. A smaller capacity refuses
+// requests of these keys first.
 func (t *Traffic) Neediest(refillPerSec float64, n int) []Need {
 	needs := make([]Need, len(t.keys))
 	for i, key := range t.keys {
@@ -133,7 +134,7 @@ func (t *Traffic) Neediest(refillPerSec float64, n int) []Need {
 }
 
 // NeedOf returns the least capacity, in tokens, with which a bucket with this refill
-// refuses nothing to the key: 0 for a key that never came.
+// refuses no request of the key: 0 for an unknown key.
 func (t *Traffic) NeedOf(key string, refillPerSec float64) float64 {
 	id, ok := t.ids[key]
 	if !ok {

@@ -97,15 +97,15 @@ func (t *Trial) Wait(quantile float64) time.Duration {
 	return t.waits[int(min(1, quantile)*float64(last))]
 }
 
-// KeyRefusals is how one key fared.
+// KeyRefusals counts the requests of one key, and those of them that were refused.
 type KeyRefusals struct {
 	Key      string
 	Requests int
 	Refused  int
 }
 
-// Keys returns the keys to which something was refused: those with most refusals
-// first, and equals in the order of their keys.
+// Keys returns the keys with refused requests: those with most refusals first, and equal
+// ones in the order of their keys.
 func (t *Trial) Keys() []KeyRefusals {
 	var keys []KeyRefusals
 	for key, b := range t.buckets {

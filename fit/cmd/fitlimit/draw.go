@@ -25,7 +25,11 @@ var page = template.Must(template.New("page").Funcs(template.FuncMap{
 
 // draw writes a page that holds the picture and the tables, and loads nothing.
 func draw(name string, f *fitting) error {
-	picture, err := f.svg()
+	wide, err := f.svg(560, 380)
+	if err != nil {
+		return err
+	}
+	narrow, err := f.svg(280, 300)
 	if err != nil {
 		return err
 	}
@@ -35,8 +39,8 @@ func draw(name string, f *fitting) error {
 		PerKey                 bool
 		Summary, Code, Caption string
 		Warnings               []string
-		Picture                template.HTML
-	}{f, f.perKey, f.summary(), f.code(), f.caption(), f.warnings(), template.HTML(picture)})
+		Wide, Narrow           template.HTML
+	}{f, f.perKey, f.summary(), f.code(), f.caption(), f.warnings(), template.HTML(wide), template.HTML(narrow)})
 	if err != nil {
 		return err
 	}
@@ -71,8 +75,9 @@ var (
 	thin      = vgdraw.LineStyle{Color: color.RGBA{0xb8, 0xb8, 0xb8, 0xff}, Width: vg.Points(0.7)}
 )
 
-// svg returns the picture: refill to the right, capacity upwards, both in equal ratios.
-func (f *fitting) svg() (string, error) {
+// svg returns the picture: refill to the right, capacity upwards, both in equal ratios. Its
+// texts are 10 to 12 points, whatever the size.
+func (f *fitting) svg(widthInPoints, heightInPoints float64) (string, error) {
 	p := plot.New()
 	p.X.Label.Text, p.Y.Label.Text = "refill, tokens per second", "capacity, tokens"
 	p.X.Scale, p.Y.Scale = plot.LogScale{}, plot.LogScale{}
@@ -86,7 +91,7 @@ func (f *fitting) svg() (string, error) {
 	}
 	widen(&p.X)
 	widen(&p.Y)
-	canvas := vgsvg.New(vg.Points(560), vg.Points(380))
+	canvas := vgsvg.New(vg.Points(widthInPoints), vg.Points(heightInPoints))
 	p.Draw(vgdraw.New(canvas))
 	var text bytes.Buffer
 	if _, err := canvas.WriteTo(&text); err != nil {
@@ -96,25 +101,30 @@ func (f *fitting) svg() (string, error) {
 	return "<svg" + svg, nil
 }
 
-// widen gives an axis of ratios a width where all its values are one.
+// widen gives an axis of ratios a width where all its values are nearly one.
 func widen(axis *plot.Axis) {
-	if axis.Min >= axis.Max {
+	if axis.Max < 1.2*axis.Min {
 		axis.Min, axis.Max = axis.Min/2, axis.Max*2
 	}
 }
 
-// addBand shades what whole seconds leave open.
+// addBand shades by how much times in whole seconds may shift the first curve.
 func (f *fitting) addBand(p *plot.Plot) error {
 	if !f.WholeSeconds {
 		return nil
 	}
+	rows := f.Rows
+	if len(rows) == 1 { // a band needs a width
+		left, right := rows[0], rows[0]
+		left.Refill, right.Refill = left.Refill/1.05, right.Refill*1.05
+		rows = []row{left, right}
+	}
 	var outline plotter.XYs
-	for _, r := range f.Rows {
+	for _, r := range rows {
 		outline = append(outline, plotter.XY{X: r.Refill, Y: r.Capacities[0] + r.Band})
 	}
-	for i := range f.Rows {
-		r := f.Rows[len(f.Rows)-1-i]
-		low := max(r.Capacities[0]-r.Band, f.Rows[len(f.Rows)-1].Capacities[0]/10)
+	for _, r := range slices.Backward(rows) {
+		low := max(r.Capacities[0]-r.Band, rows[len(rows)-1].Capacities[0]/10)
 		outline = append(outline, plotter.XY{X: r.Refill, Y: min(low, r.Capacities[0])})
 	}
 	band, err := plotter.NewPolygon(outline)
@@ -206,14 +216,21 @@ func (f *fitting) addTries(p *plot.Plot) error {
 	return nil
 }
 
-// ratioTicks marks multiples of the powers of ten, in plain digits: 1, 2 and 5 of each, or
-// all where there are few.
+// ratioTicks marks multiples of the powers of ten, in plain digits: the fewer, the more
+// powers an axis has.
 type ratioTicks struct{}
 
 func (ratioTicks) Ticks(low, high float64) (ticks []plot.Tick) {
-	digits := []float64{1, 2, 5}
-	if high < 20*low {
-		digits = []float64{1, 2, 3, 4, 5, 6, 7, 8, 9}
+	var digits []float64
+	switch ratio := high / low; {
+	case ratio < 5:
+		digits = []float64{1, 1.5, 2, 3, 4, 5, 6, 7, 8, 9}
+	case ratio < 20:
+		digits = []float64{1, 2, 3, 5, 7}
+	case ratio < 1e4:
+		digits = []float64{1, 2, 5}
+	default:
+		digits = []float64{1}
 	}
 	for power := 1e-9; power < 1e15; power *= 10 {
 		for _, digit := range digits {
