@@ -7,8 +7,12 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
+
+	"golang.org/x/time/rate"
 
 	"github.com/aa014e13/tokenbucket"
+	"github.com/aa014e13/tokenbucket/keyed"
 )
 
 // slow admits everything for long, and lets no key fill and be forgotten meanwhile.
@@ -98,6 +102,8 @@ func BenchmarkKeyed(b *testing.B) {
 			for _, c := range crowds {
 				benchmarkCrowd(b, p, c)
 			}
+			benchmarkRare(b, p, 10_000)
+			benchmarkRare(b, p, million)
 		})
 	}
 }
@@ -123,6 +129,40 @@ func benchmarkCrowd(b *testing.B, p perKey, c crowd) {
 		})
 		b.Run(o.name+"/parallel", func(b *testing.B) { parallel(b, p.name, true, each) })
 	}
+}
+
+// openAt opens the peers whose clock can be set by hand.
+var openAt = map[string]func(testing.TB, tokenbucket.Limit, *handClock) func(string) bool{
+	"idiom": func(_ testing.TB, l tokenbucket.Limit, hand *handClock) func(string) bool {
+		m := &idiom{limit: l, limiters: map[string]*rate.Limiter{}}
+		return func(key string) bool { return m.of(key).AllowN(hand.now, 1) }
+	},
+	ours: func(tb testing.TB, l tokenbucket.Limit, hand *handClock) func(string) bool {
+		buckets := must[*keyed.Buckets[string]](tb)(keyed.New[string](l, keyed.WithClock(hand)))
+		return func(key string) bool { _, ok := buckets.TryAcquire(key, 1); return ok }
+	},
+}
+
+// benchmarkRare lets n clients ask in turn, 1 us after each other. A token is refilled in
+// a tenth of a turn, so each bucket is full again when its client comes back.
+func benchmarkRare(b *testing.B, p perKey, n int) {
+	open := openAt[p.name]
+	if open == nil || testing.Short() && n == million {
+		return
+	}
+	b.Run(fmt.Sprintf("%s-rare/serial", map[int]string{10_000: "10k", million: "1M"}[n]), func(b *testing.B) {
+		hand, i := newHandClock(), 0
+		admit := open(b, tokenbucket.Limit{Capacity: 10, RefillPerSec: 1e7 / float64(n)}, hand)
+		next := func() bool {
+			hand.now = hand.now.Add(time.Microsecond)
+			i++
+			return admit(clients()[i%n])
+		}
+		for range 2 * n {
+			next()
+		}
+		serial(b, p.name, true, next)
+	})
 }
 
 // inOrder returns what goes through the keys, each time from another place.

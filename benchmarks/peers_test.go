@@ -125,7 +125,9 @@ type idiom struct {
 	limiters map[string]*rate.Limiter
 }
 
-func (m *idiom) allow(key string) bool {
+func (m *idiom) allow(key string) bool { return m.of(key).Allow() }
+
+func (m *idiom) of(key string) *rate.Limiter {
 	m.mu.Lock()
 	l := m.limiters[key]
 	if l == nil {
@@ -133,7 +135,7 @@ func (m *idiom) allow(key string) bool {
 		m.limiters[key] = l
 	}
 	m.mu.Unlock()
-	return l.Allow()
+	return l
 }
 
 func openIdiom(_ testing.TB, l tokenbucket.Limit) func(string) bool {

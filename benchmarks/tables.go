@@ -52,7 +52,7 @@ var tables = []table{
 	},
 	{
 		number: "2", title: "One limiter for each key",
-		note:  "idiom is a map of x/time/rate's limiters behind one mutex.",
+		note:  "idiom is a map of x/time/rate's limiters behind one mutex. rare: the clients ask in turn, on a clock that advances by 1 us for each decision, and each finds its bucket full again; only these two read such a clock.",
 		bench: "Keyed",
 		passes: []pass{
 			{".", "300ms", "2"},
