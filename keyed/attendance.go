@@ -42,7 +42,7 @@ func (b *Buckets[K]) attend(v *visit[K]) *tokenbucket.Bucket {
 		s.attended = map[K]*attendance{}
 	}
 	s.attended[v.key] = v.attended
-	if v.slot >= 0 {
+	if v.slot >= 0 || v.old >= 0 {
 		s.table.remove(v.hash, v.key)
 	}
 	b.sweepDue(s, v.slot < 0)
@@ -78,7 +78,7 @@ func (b *Buckets[K]) retire(s *shard[K], key K, a *attendance) (dropped bool) {
 	}
 	s.latest = max(s.latest, latest)
 	s.dismiss(key)
-	return !b.remember(s, s.table.hash(key), key, states, s.latest)
+	return !b.remember(s, s.table.hash(key), key, states, s.latest, -1)
 }
 
 func isPaused(states []tokenbucket.State, at time.Duration) bool {

@@ -6,6 +6,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"runtime"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -234,7 +235,7 @@ func TestLemmy4560(t *testing.T) {
 // sweepAll visits every shard often enough; keys that are only looked at are not kept.
 func sweepAll(b *keyed.Buckets[string]) {
 	for i := 0; i < 100_000 || b.Len() > 0 && i < 2_000_000; i++ {
-		b.Tokens(fmt.Sprint("sweep ", i))
+		b.Tokens("sweep " + strconv.Itoa(i))
 	}
 }
 
@@ -243,7 +244,7 @@ func TestMemoryIsGivenBack(t *testing.T) { // tollbooth#30, governor#171
 	before := heap()
 	b := newBuckets[string](t, clock, []tokenbucket.Limit{limit(1, 1)})
 	for i := range 1_000_000 / shrinkage() {
-		b.TryAcquire(fmt.Sprint(i), 1)
+		b.TryAcquire(strconv.Itoa(i), 1)
 	}
 	require.Equal(t, 1_000_000/shrinkage(), b.Len())
 	clock.Set(sec)
@@ -297,11 +298,11 @@ func heap() float64 {
 
 func TestBytesPerKey(t *testing.T) {
 	for _, n := range []int{700_000, 1_000_000, 1_300_000} {
+		keys := make([]string, n)
+		for i := range keys {
+			keys[i] = "key " + strconv.Itoa(i)
+		}
 		for limits, most := range map[int]float64{1: 56, 2: 80} {
-			keys := make([]string, n)
-			for i := range keys {
-				keys[i] = fmt.Sprint("key ", i)
-			}
 			before := heap()
 			b := newBuckets[string](t, new(waittest.Clock), []tokenbucket.Limit{limit(10, 1), limit(20, 1)}[:limits])
 			for _, key := range keys {

@@ -196,7 +196,7 @@ func (r *restoring[K]) drop(excess int) {
 	var lefts []time.Duration
 	for i := range r.buckets.shards {
 		t := &r.buckets.shards[i].table
-		for slot := range t.takenSlots {
+		for slot := range t.slots {
 			lefts = append(lefts, t.untilFull(slot, r.at))
 		}
 	}
@@ -215,9 +215,9 @@ func (r *restoring[K]) drop(excess int) {
 	}
 	for i := range r.buckets.shards {
 		t := &r.buckets.shards[i].table
-		for slot := range t.takenSlots {
+		for slot := range t.slots {
 			if drops(t.untilFull(slot, r.at)) {
-				t.drop(t.hash(t.entries[slot].key), slot)
+				t.drop(slot)
 			}
 		}
 		t.shrink()

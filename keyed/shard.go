@@ -40,6 +40,7 @@ type visit[K comparable] struct {
 	limits   tokenbucket.Limits  // these decide
 	states   []tokenbucket.State // on these,
 	slot     int                 // of this slot; -1 if the key was not known and a place is taken for it
+	old      int                 // the slot where such a key lingers, or -1
 	looked   bool                // for room, in vain or not
 }
 
@@ -80,7 +81,8 @@ func (b *Buckets[K]) enter(v *visit[K], key K) {
 	if len(s.attended) > 0 && b.enterAttended(v) {
 		return
 	}
-	if v.slot = s.table.find(v.hash, key); v.slot < 0 {
+	if v.slot, v.old = s.table.find(v.hash, key), -1; v.slot < 0 || s.table.lingers(v.slot) {
+		v.slot, v.old = -1, v.slot
 		b.enterUnknown(v)
 		return
 	}
@@ -137,9 +139,9 @@ func (b *Buckets[K]) leave(v *visit[K]) {
 	case v.slot >= 0:
 		s.table.store(v.slot, v.states)
 	default:
-		b.remember(s, v.hash, v.key, v.states, v.at)
+		b.remember(s, v.hash, v.key, v.states, v.at, v.old)
 	}
-	b.sweepDue(s, v.slot < 0)
+	b.sweepDue(s, v.slot < 0 && v.old < 0)
 	s.mu.Unlock()
 }
 
@@ -148,7 +150,7 @@ func (b *Buckets[K]) leaveUnchanged(v *visit[K]) {
 	if v.slot < 0 {
 		b.len.Add(-1)
 	}
-	b.sweepDue(v.shard, v.slot < 0)
+	b.sweepDue(v.shard, v.slot < 0 && v.old < 0)
 	v.shard.mu.Unlock()
 }
 
@@ -160,15 +162,18 @@ func (b *Buckets[K]) sweepDue(s *shard[K], atOnce bool) {
 	}
 }
 
-// remember puts a key into the table, or gives its place up if it is full: then
-// there is nothing to remember.
-func (b *Buckets[K]) remember(s *shard[K], hash uint64, key K, states []tokenbucket.State, at time.Duration) (kept bool) {
-	left := s.table.limits.UntilFull(states, at)
-	if left == 0 {
+// remember puts a key into the table, at the slot where it lingers if that is not -1. If
+// the key is full, there is nothing to remember, and remember gives its place up.
+func (b *Buckets[K]) remember(s *shard[K], hash uint64, key K, states []tokenbucket.State, at time.Duration, old int) (kept bool) {
+	if s.table.limits.IsFull(states, at) {
 		b.len.Add(-1)
 		return false
 	}
-	s.table.insert(hash, key, states, timeline.Later(at, left))
+	if old >= 0 {
+		s.table.revive(old, states)
+	} else {
+		s.table.insert(hash, key, states, timeline.Later(at, s.table.limits.UntilFull(states, at)))
+	}
 	return true
 }
 
@@ -185,7 +190,7 @@ func (b *Buckets[K]) takePlace() bool {
 	}
 }
 
-// sweep drops some keys of a shard that are full again, and gives one up that
+// sweep forgets some keys of a shard that are full again, and gives one up that
 // nobody attends to any more.
 func (b *Buckets[K]) sweep(s *shard[K], few int) (dropped int) {
 	dropped = s.table.sweep(few, s.latest)
@@ -206,6 +211,7 @@ func (b *Buckets[K]) lookForRoom() {
 		s := &b.shards[b.next.Add(1)&uint64(len(b.shards)-1)]
 		s.mu.Lock()
 		s.latest = max(s.latest, now)
+		s.table.dropLingering()
 		looked := s.table.len
 		dropped := b.sweep(s, lookAtKeys)
 		s.mu.Unlock()

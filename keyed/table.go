@@ -24,7 +24,8 @@ import (
 type table[K comparable] struct {
 	seed    maphash.Seed
 	limits  tokenbucket.Limits
-	len     int
+	len     int // keys that do not linger
+	linger  int // keys that do
 	cursor  int // the group where the sweep goes on
 	groups  []group
 	fullAt  []time.Duration     // for each group, before when none of its keys is full
@@ -62,6 +63,13 @@ func (t *table[K]) next(at int) int {
 	return at
 }
 
+func (t *table[K]) previous(at int) int {
+	if at == 0 {
+		at = len(t.groups)
+	}
+	return at - 1
+}
+
 // find returns the slot of a key, which it has until keys are inserted or dropped,
 // or -1 if there is none. It looks where the hash says first: most keys are there,
 // and a processor that expects that fetches the entry along with the word.
@@ -93,7 +101,7 @@ func (t *table[K]) search(at int, tag group, key K) int {
 
 // insert adds a key that is not there, and is not full before fullAt.
 func (t *table[K]) insert(hash uint64, key K, states []tokenbucket.State, fullAt time.Duration) {
-	if t.len >= mostPerGroup*len(t.groups) {
+	if t.len+t.linger >= mostPerGroup*len(t.groups) && !t.dropLingering() {
 		t.rebuild(len(t.groups) + max(fewestGroups, len(t.groups)/4))
 	}
 	slot := t.take(hash, fullAt)
@@ -146,31 +154,47 @@ func (t *table[K]) furtherStates(slot int) []tokenbucket.State {
 	return t.states[slot*further:][:further]
 }
 
-// remove drops a key, and returns whether it was there.
+// remove drops a key, and returns whether it was there and did not linger.
 func (t *table[K]) remove(hash uint64, key K) bool {
 	slot := t.find(hash, key)
 	if slot < 0 {
 		return false
 	}
-	t.drop(hash, slot)
+	lingered := t.lingers(slot)
+	t.dropFrom(t.home(hash)/slotsPerGroup, slot)
 	t.shrink()
-	return true
+	return !lingered
 }
 
-func (t *table[K]) drop(hash uint64, slot int) {
+// drop drops the key of a slot. It hashes the key only if some key has passed by the group
+// before: else the key is in the group that its hash names.
+func (t *table[K]) drop(slot int) {
+	home := slot / slotsPerGroup
+	if t.groups[t.previous(home)].isPassed() {
+		home = t.home(t.hash(t.entries[slot].key)) / slotsPerGroup
+	}
+	t.dropFrom(home, slot)
+}
+
+// dropFrom drops the key of a slot whose hash names the group home.
+func (t *table[K]) dropFrom(home, slot int) {
 	at, n := slot/slotsPerGroup, slot%slotsPerGroup
 	t.groups[at] &^= 0xff << (8 * n)
-	for passed := t.home(hash) / slotsPerGroup; passed != at; passed = t.next(passed) {
+	for passed := home; passed != at; passed = t.next(passed) {
 		t.groups[passed] = t.groups[passed].unpass()
 	}
+	if t.lingers(slot) {
+		t.linger--
+	} else {
+		t.len--
+	}
 	t.entries[slot] = entry[K]{} // nothing is kept alive
-	t.len--
 }
 
 // sweep looks at the next few keys, and those that share a group with them, and
-// drops those whose buckets are full. It returns how many it dropped. A group where
-// none can be full yet is passed over as a whole: reading its entries is what costs.
-func (t *table[K]) sweep(few int, now time.Duration) (dropped int) {
+// lets those linger whose buckets are full. It returns how many. A group where none can
+// be full yet is passed over as a whole: reading its entries is what costs.
+func (t *table[K]) sweep(few int, now time.Duration) (full int) {
 	for range t.groups {
 		if few <= 0 {
 			break
@@ -179,28 +203,33 @@ func (t *table[K]) sweep(few int, now time.Duration) (dropped int) {
 		t.cursor = t.next(at)
 		few -= t.groups[at].taken().len()
 		if now >= t.fullAt[at] {
-			dropped += t.sweepGroup(at, now)
+			full += t.sweepGroup(at, now)
 		}
 	}
-	if dropped > 0 {
+	if full > 0 {
 		t.shrink()
 	}
-	return dropped
+	return full
 }
 
-func (t *table[K]) sweepGroup(at int, now time.Duration) (dropped int) {
+func (t *table[K]) sweepGroup(at int, now time.Duration) (full int) {
 	earliest := timeline.Never
 	for taken := t.groups[at].taken(); taken != 0; taken = taken.rest() {
 		slot := at*slotsPerGroup + taken.first()
+		if t.lingers(slot) {
+			continue
+		}
 		if left := t.untilFull(slot, now); left > 0 {
 			earliest = min(earliest, timeline.Later(now, left))
 			continue
 		}
-		t.drop(t.hash(t.entries[slot].key), slot)
-		dropped++
+		t.entries[slot].state[0] = lingering
+		t.len--
+		t.linger++
+		full++
 	}
 	t.fullAt[at] = earliest
-	return dropped
+	return full
 }
 
 func (t *table[K]) untilFull(slot int, now time.Duration) time.Duration {
@@ -214,10 +243,10 @@ func (t *table[K]) untilFull(slot int, now time.Duration) time.Duration {
 // change changes the limits, and drops the keys that are full. The scratch is for as many
 // states as there are limits.
 func (t *table[K]) change(to tokenbucket.Limits, now time.Duration, scratch []tokenbucket.State) (dropped int) {
-	for slot := range t.takenSlots {
+	for slot := range t.slots {
 		states := t.load(slot, scratch)
 		if t.limits.IsFull(states, now) {
-			t.drop(t.hash(t.entries[slot].key), slot)
+			t.drop(slot)
 			dropped++
 			continue
 		}
@@ -233,7 +262,7 @@ func (t *table[K]) change(to tokenbucket.Limits, now time.Duration, scratch []to
 // appendTo appends the keys that are not full to keys, and returns all their states.
 func (t *table[K]) appendTo(keys []K, now time.Duration, scratch []tokenbucket.State) ([]K, []tokenbucket.State) {
 	states := make([]tokenbucket.State, 0, t.len*len(t.limits))
-	for slot := range t.takenSlots {
+	for slot := range t.slots {
 		if s := t.load(slot, scratch); !t.limits.IsFull(s, now) {
 			keys = append(keys, t.entries[slot].key)
 			states = append(states, s...)
@@ -242,11 +271,11 @@ func (t *table[K]) appendTo(keys []K, now time.Duration, scratch []tokenbucket.S
 	return keys, states
 }
 
-// takenSlots yields the slots of all keys. Keys may be dropped meanwhile.
-func (t *table[K]) takenSlots(yield func(slot int) bool) {
+// slots yields the slots of all keys that do not linger. Keys may be dropped meanwhile.
+func (t *table[K]) slots(yield func(slot int) bool) {
 	for at, g := range t.groups {
 		for taken := g.taken(); taken != 0; taken = taken.rest() {
-			if !yield(at*slotsPerGroup + taken.first()) {
+			if slot := at*slotsPerGroup + taken.first(); !t.lingers(slot) && !yield(slot) {
 				return
 			}
 		}
@@ -270,23 +299,20 @@ func (t *table[K]) fit() {
 // groupsFor returns how many groups so many keys need, with some room for more.
 func groupsFor(keys int) int { return max(fewestGroups, keys/(mostPerGroup-1)+1) }
 
-// rebuild makes the table anew with so many groups. The order stays that of the
-// hashes, and the cursor where it was among them.
+// rebuild makes the table anew with so many groups, without the keys that linger. The
+// order stays that of the hashes, and the cursor where it was among them.
 func (t *table[K]) rebuild(size int) {
 	old := *t
-	t.len = 0
+	t.len, t.linger = 0, 0
 	t.groups = make([]group, size)
 	t.fullAt = slices.Repeat([]time.Duration{timeline.Never}, size)
 	t.entries = make([]entry[K], size*slotsPerGroup)
 	t.states = make([]tokenbucket.State, size*slotsPerGroup*(len(t.limits)-1))
 	t.cursor = int(int64(old.cursor) * int64(size) / max(1, int64(len(old.groups)))) // an int may have 32 bits
-	for at, g := range old.groups {
-		for taken := g.taken(); taken != 0; taken = taken.rest() {
-			from := at*slotsPerGroup + taken.first()
-			to := t.take(t.hash(old.entries[from].key), old.fullAt[at])
-			t.entries[to] = old.entries[from]
-			copy(t.furtherStates(to), old.furtherStates(from))
-		}
+	for from := range old.slots {
+		to := t.take(t.hash(old.entries[from].key), old.fullAt[from/slotsPerGroup])
+		t.entries[to] = old.entries[from]
+		copy(t.furtherStates(to), old.furtherStates(from))
 	}
 }
 

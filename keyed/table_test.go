@@ -59,9 +59,12 @@ func operate(tab *table[int], model map[int]float64, op byte, key int, value flo
 	hash := tab.hash(key)
 	switch {
 	case op < 2: // insert or overwrite
-		if slot := tab.find(hash, key); slot >= 0 {
+		switch slot := tab.find(hash, key); {
+		case slot >= 0 && tab.lingers(slot):
+			tab.revive(slot, statesOf(value))
+		case slot >= 0:
 			overwrite(tab, slot, value)
-		} else {
+		default:
 			tab.insert(hash, key, statesOf(value), fullAt(value))
 		}
 		model[key] = value
@@ -154,7 +157,7 @@ func TestTableKeepsKeysOfOneHash(t *testing.T) {
 		}
 		require.Less(t, tab.find(hash, 500), 0)
 		for key := range 400 {
-			tab.drop(hash, tab.find(hash, key))
+			tab.dropFrom(tab.home(hash)/slotsPerGroup, tab.find(hash, key))
 			require.GreaterOrEqual(t, tab.find(hash, 499), 0)
 		}
 	}
@@ -172,7 +175,7 @@ func TestTableSearchEnds(t *testing.T) {
 		tab.insert(second, 100+key, statesOf(1), fullAt(1))
 	}
 	for key := range 6 {
-		tab.drop(first, tab.find(first, key))
+		tab.dropFrom(tab.home(first)/slotsPerGroup, tab.find(first, key))
 	}
 	for key := range 4 {
 		tab.insert(second, 200+key, statesOf(1), fullAt(1))
