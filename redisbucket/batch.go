@@ -5,12 +5,12 @@ import (
 	"sync"
 )
 
-// batch gathers the requests that come while others are under way, and sends them
-// together. It has no goroutines while it is empty.
+// batch collects the requests that come while others are under way, and sends them
+// together. It has no goroutine while it is empty.
 //
-// It is tempting to leave this to go-redis, whose AutoPipeline gathers as well as this
-// does. But that (v9.23) ignores the contexts of its callers: nothing bounds the time it
-// takes to connect, and no trace has a parent. And its goroutine lives as long as the client.
+// It is tempting to use go-redis' AutoPipeline, which collects requests as fast. But
+// AutoPipeline (v9.23) ignores the contexts of its callers: nothing bounds the time it
+// takes to connect, and no span has a parent. Its goroutine lives as long as the client.
 type batch struct {
 	send func(together []*exchange)
 
@@ -21,10 +21,10 @@ type batch struct {
 
 const (
 	maxSenders = 2  // one reads while the other writes
-	maxBatch   = 16 // requests; more gains little, and the server does nothing else meanwhile
+	maxBatch   = 16 // requests; a larger batch gains little, and the server does nothing else meanwhile
 )
 
-// add lets an exchange be sent with others.
+// add queues an exchange. It starts a sender unless there are maxSenders.
 func (b *batch) add(e *exchange) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -41,11 +41,11 @@ func (b *batch) drain() {
 	}
 }
 
-// take returns the exchanges to send; if there are none, the sender is to end.
+// take returns the exchanges to send. If it returns none, the sender ends.
 func (b *batch) take() []*exchange {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.waiting = slices.DeleteFunc(b.waiting, func(e *exchange) bool { return e.settled.Load() }) // its caller has left
+	b.waiting = slices.DeleteFunc(b.waiting, (*exchange).drop)
 	n := min(maxBatch, len(b.waiting))
 	if n == 0 {
 		b.senders--

@@ -159,7 +159,7 @@ func (b *Buckets) takeLeased(ctx context.Context, key string, cost float64, all 
 	case b.fallsBack(err):
 		return b.fallback.Take(key, cost), true, nil
 	case err != nil:
-		return d, err != errNotLeased, err
+		return undecided, err != errNotLeased, err
 	case o.granted && !all:
 		return tokenbucket.Decision{OK: true, LimitIndex: -1}, true, nil
 	default:

@@ -3,6 +3,8 @@ package redisbucket
 import (
 	"context"
 	"time"
+
+	"github.com/aa014e13/tokenbucket/internal/timeline"
 )
 
 // caller waits for an outcome. The mutex of the leases guards what follows done.
@@ -27,7 +29,7 @@ func (t *leases) newCaller(ctx context.Context, l *lease, now time.Duration, cos
 		c = &caller{done: make(chan struct{}, 1)}
 	}
 	c.leases, c.lease, c.ctx, c.cost = t, l, ctx, cost
-	c.late = now + t.server.deadlines.timeout
+	c.late = timeline.Later(now, t.server.deadlines.timeout)
 	return c
 }
 

@@ -68,7 +68,18 @@ type exchange struct {
 	err      error
 }
 
+// settle reports whether it is the first to settle the exchange.
 func (e *exchange) settle() bool { return e.settled.CompareAndSwap(false, true) }
+
+// drop ends an exchange that was never sent, if its caller has left, and reports whether it
+// did. Since nothing was sent, it is no failure of the server: closing answered ends watch.
+func (e *exchange) drop() bool {
+	left := e.settled.Load()
+	if left {
+		close(e.answered)
+	}
+	return left
+}
 
 // ask runs the script. It returns the context's error if it is done before there is
 // an answer; ErrUnavailable and ErrForeignKey.

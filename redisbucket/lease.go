@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/aa014e13/tokenbucket"
+	"github.com/aa014e13/tokenbucket/internal/timeline"
 )
 
 // maxRefused is how long a refusal is remembered at most: what others give back is
@@ -95,7 +96,7 @@ func (l *lease) refuseFor(now, wait time.Duration) outcome {
 func (l *lease) gain(limits tokenbucket.Limits, tokens float64, maxAge time.Duration) {
 	_ = limits.Charge(l.seen.states, l.seen.now, tokens)
 	l.tokens += tokens
-	l.expires = l.seen.arrived + maxAge
+	l.expires = timeline.Later(l.seen.arrived, maxAge)
 }
 
 // ends returns when the lease is of no use any more.
