@@ -17,14 +17,14 @@
 --
 -- The answer is 1 or 0 for admitted or not, after 1 a + and the further tokens that
 -- were taken if any, the time in seconds and microseconds, and the value before, from
--- which the caller works out level and wait. A refusal writes nothing.
+-- which the caller computes level and wait. A refusal writes nothing.
 --
--- A key is dropped after the last millisecond of its time to live, so the bucket has
--- had time to fill if that is rounded up; clients count in nanoseconds, so it is 285
--- years at most.
+-- A key is dropped after the last millisecond of its time to live, so that is rounded
+-- up: the bucket has had time to fill. It is 285 years at most, since clients count in
+-- nanoseconds.
 --
--- Numbers cost more to read and to write than to calculate with, so whatever is
--- there as text stays text. Whole ones are written by %.0f: %d has 32 bits on some
+-- Numbers cost more to read and to write than to calculate with, so numbers that are
+-- text already stay text. Whole numbers are written by %.0f: %d has 32 bits on some
 -- machines.
 
 local key, policy, patience = KEYS[1], ARGV[1], ARGV[3] * 1000
@@ -46,9 +46,9 @@ local function ledger(from)
   return balance and balance + 0, anchor, after
 end
 
--- write keeps a value until the bucket is full, in so many seconds. It returns nil, or
--- SET's error in the server's own words: before Redis 7 the script's place comes
--- before them, and no client knows a READONLY again that does not come first.
+-- write stores a value for the seconds that the bucket needs to fill. It returns nil, or
+-- SET's error without the prefix that servers before Redis 7 add: clients recognise
+-- READONLY only as a prefix.
 local function write(text, filling)
   local ttl = math.min(math.max(math.ceil(filling * 1000), 1), 9e12)
   local failure = redis.pcall('SET', key, text, 'PX', string.format('%.0f', ttl)).err
@@ -67,9 +67,9 @@ if value then
   end
   local latest = s * 1000000 + m
   if latest > now or string.sub(value, 1, #policy) ~= policy then
-    -- The clock stepped back, or the limits have changed: what was there at the
-    -- later instant stays, up to the new capacities, and refills from now on. It is
-    -- written whatever is decided, so that it counts from now on.
+    -- The clock stepped back, or the limits have changed: the bucket keeps its level at
+    -- the later instant, up to the new capacities, and refills from now on. That is
+    -- written even if the request is refused, so that the refill counts from now.
     local states, filling, limit = '', 0, 4
     for i = 4, #ARGV - 1, 2 do
       local level = ARGV[i] + 0

@@ -2,12 +2,12 @@
 // Redis or Valkey: any number of processes with the same limits and prefix together
 // get no more than the limits. It decides as package tokenbucket does.
 //
-// A bucket is one value under one key, so it lives in any slot of a cluster, and a
+// A bucket is one value under one key, so it can be in any slot of a cluster, and a
 // decision is one script in one round trip. The time is the server's: the clocks of
-// the machines do not matter. A refusal writes nothing. A key lives for as long as
-// its bucket needs to fill, so dropping it loses nothing.
+// the machines do not matter. A refusal writes nothing. A key expires when its bucket
+// has had time to fill, so nothing is lost with it.
 //
-// A single process needs package keyed instead, which has no server to ask.
+// A single process should use package keyed instead, which needs no server.
 package redisbucket
 
 import (
@@ -24,16 +24,17 @@ import (
 	"github.com/aa014e13/tokenbucket"
 )
 
-// MaxKey is the length in bytes up to which a key is stored as it is, after the
-// prefix. Longer ones are stored as their SHA-256.
+// MaxKey is the length, in bytes, of the longest key that is stored unchanged after the
+// prefix. A longer key is stored as its SHA-256.
 const MaxKey = 64
 
-// Buckets is a token bucket for every key, shared with all others that have the
-// same prefix. A key seen for the first time has a full one. A key may be any bytes.
+// Buckets has a token bucket for every key, shared with all Buckets of the same prefix
+// on the same server. The bucket of a new key is full. A key may be any bytes.
 //
-// Most callers want Take or TryAcquire to refuse what is too fast, or Wait to slow
-// it down. What all of them return: the context's error if it is done before the
-// server has answered, ErrUnavailable and ErrForeignKey.
+// Most callers want Take or TryAcquire, to refuse requests that come too fast, or Wait,
+// to delay them. All methods that ask the server return the context's error if the
+// context is done before the server has answered, and otherwise may return
+// ErrUnavailable and ErrForeignKey.
 //
 // Buckets may be used by any number of goroutines. It must not be copied. The zero
 // Buckets is not ready to use; use New.
@@ -45,15 +46,15 @@ type Buckets struct {
 	leases   *leases // nil without
 }
 
-// New returns a bucket for every key, full where Redis has none. The client may be
-// for one server, for a master by Sentinel, or for a cluster; it stays the caller's
-// to close. Nothing is sent. It returns ErrInvalidLimit or ErrInvalidOption, of
-// package tokenbucket, for numbers out of range, and ErrInvalidOption for a *redis.Ring:
-// when one of its servers is down it uses another for the same keys, whose buckets are full.
+// New returns Buckets on the client's server. The client may be for one server, for a
+// master found by Sentinel, or for a cluster; the caller closes it. New sends nothing. It
+// returns ErrInvalidLimit or ErrInvalidOption, of package tokenbucket, for numbers out
+// of range. It returns ErrInvalidOption for a *redis.Ring: when one of its servers is
+// down, a Ring uses another server for the same keys, where their buckets are full.
 //
-// The hooks of a *redis.Client run only if its Options say ContextTimeoutEnabled. Otherwise
-// a copy by WithTimeout is used, to which go-redis (v9.23) does not pass hooks on: add
-// them with WithInstrument. The hooks of other clients always run.
+// The hooks of a *redis.Client run only if its Options set ContextTimeoutEnabled. Otherwise
+// Buckets uses a copy made by WithTimeout, which go-redis (v9.23) makes without the hooks:
+// add them with WithInstrument. The hooks of other clients always run.
 func New(client redis.UniversalClient, limit tokenbucket.Limit, opts ...Option) (*Buckets, error) {
 	c, err := newConfig(limit, opts)
 	if err != nil {
@@ -95,10 +96,10 @@ func newBuckets(client Client, c config) *Buckets {
 	}
 }
 
-// TryAcquire takes the cost, in tokens, from the key's bucket if it is there.
+// TryAcquire takes the cost, in tokens, from the key's bucket if it has that many.
 // Otherwise it takes nothing and returns how long to wait until the same request
-// would be admitted if no other came, in whole microseconds: Never for a cost
-// that is negative, NaN or above the capacity, which the server is not asked about.
+// would be admitted if no other came, in whole microseconds. The wait is Never for a cost
+// that is negative, NaN or above the capacity, and the server is not asked.
 func (b *Buckets) TryAcquire(ctx context.Context, key string, cost float64) (wait time.Duration, ok bool, err error) {
 	if cost == 0 {
 		return 0, true, nil
@@ -127,7 +128,7 @@ func (b *Buckets) tryAcquire(ctx context.Context, key string, p price) (wait tim
 	return d.Wait, false, err
 }
 
-// Take is TryAcquire with everything a header needs.
+// Take is TryAcquire, and returns all figures that a response header needs.
 func (b *Buckets) Take(ctx context.Context, key string, cost float64) (tokenbucket.Decision, error) {
 	if d, leased, err := b.takeLeased(ctx, key, cost, true); leased {
 		return d, err
@@ -148,8 +149,8 @@ func (b *Buckets) take(ctx context.Context, key string, p price) (tokenbucket.De
 	return b.decide(r, a, p)
 }
 
-// takeLeased is Take for what a lease decides. If it is admitted, the figures are only there
-// if all is set.
+// takeLeased decides by the key's lease. It reports leased false if the server has to
+// decide. An admitted Decision has its figures only if all is set.
 func (b *Buckets) takeLeased(ctx context.Context, key string, cost float64, all bool) (d tokenbucket.Decision, leased bool, err error) {
 	if !b.leases.covers(cost) {
 		return d, false, nil
@@ -163,15 +164,15 @@ func (b *Buckets) takeLeased(ctx context.Context, key string, cost float64, all 
 	case o.granted && !all:
 		return tokenbucket.Decision{OK: true, LimitIndex: -1}, true, nil
 	default:
-		return o.tell(b.limits, cost), true, nil
+		return o.decision(b.limits, cost), true, nil
 	}
 }
 
-// undecided is what comes with an error.
+// undecided is the Decision that is returned with an error.
 var undecided = tokenbucket.Decision{LimitIndex: -1}
 
-// decide returns a decision in the terms of package tokenbucket, by its arithmetic
-// from the same states. The script's is the same: it has decided.
+// decide returns the Decision for an answer. The script has decided already; package
+// tokenbucket computes the figures from the same states by the same arithmetic.
 func (b *Buckets) decide(r request, a answer, p price) (tokenbucket.Decision, error) {
 	now, states, err := a.states(b.server.limits, r)
 	if err != nil {
@@ -181,8 +182,8 @@ func (b *Buckets) decide(r request, a answer, p price) (tokenbucket.Decision, er
 	return roundWait(d, a.admitted() || p.isFree()), nil
 }
 
-// roundWait returns a decision that is known to be admitted or not, its wait in whole
-// microseconds.
+// roundWait returns the decision with OK set to admitted, and its wait in whole
+// microseconds: at least one if it is refused.
 func roundWait(d tokenbucket.Decision, admitted bool) tokenbucket.Decision {
 	if d.OK, d.Wait = admitted, max(roundUp(d.Wait), time.Microsecond); admitted {
 		d.Wait = 0
@@ -209,8 +210,8 @@ func (b *Buckets) refund(ctx context.Context, key string, p price) error {
 	return err
 }
 
-// Charge takes the cost, in tokens, from the key's bucket whether it is there or not: what
-// a request really used beyond its estimate, say. Later requests wait for it. It returns
+// Charge takes the cost, in tokens, from the key's bucket even if it has fewer: for
+// example, what a request used beyond its estimate. Later requests wait longer. It returns
 // ErrInvalidCost unless the cost is finite and at least 0; it may exceed the capacity.
 func (b *Buckets) Charge(ctx context.Context, key string, cost float64) error {
 	return b.charge(ctx, key, price{cost: cost})
@@ -227,8 +228,8 @@ func (b *Buckets) charge(ctx context.Context, key string, p price) error {
 	return err
 }
 
-// Forget makes the key's bucket full again, as if the key had never been seen. No
-// fallback does that: it returns the error.
+// Forget makes the key's bucket full again, as if the key had never been seen. It does
+// not use the fallback: it returns ErrUnavailable if the server is away.
 func (b *Buckets) Forget(ctx context.Context, key string) error {
 	stored := b.stored(key)
 	_, err := b.server.ask(ctx, request{key: stored, price: price{cost: -noCost}})
@@ -238,12 +239,12 @@ func (b *Buckets) Forget(ctx context.Context, key string) error {
 	return err
 }
 
-// Close gives back what is left of leases, so call it before the program ends and
-// before the client is closed. It takes as long as WithTimeout says, at most about
-// twice, and returns ErrUnavailable if tokens could not be given back. Further
-// calls return the same. Later requests go to the server, without a
-// lease; so do those that wait for a lease meanwhile, which may take as long again.
-// Without WithLease there is nothing to do.
+// Close gives the remaining tokens of all leases back. Call it before the program ends,
+// and before the client is closed. It takes at most about twice the timeout of WithTimeout,
+// and returns ErrUnavailable if tokens could not be given back. Further calls return the
+// same. Later requests are served without a lease, by the server. So are requests that
+// wait for a lease when Close is called; they may take up to the timeout longer. Without
+// WithLease, Close does nothing.
 func (b *Buckets) Close() error {
 	if b.leases == nil {
 		return nil
@@ -261,8 +262,8 @@ func (b *Buckets) fallsBack(err error) bool {
 // stored returns the name of a key in Redis.
 func (b *Buckets) stored(key string) string { return b.prefix + short(key) }
 
-// short returns a name for a key. That of a long key is longer than any short one,
-// so that no key can be made up that shares its bucket.
+// short returns the name of a key without the prefix. The name of a long key is longer
+// than MaxKey, so no short key can be chosen to share its bucket.
 func short(key string) string {
 	if len(key) <= MaxKey {
 		return key

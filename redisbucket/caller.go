@@ -7,22 +7,23 @@ import (
 	"github.com/aa014e13/tokenbucket/internal/timeline"
 )
 
-// caller waits for an outcome. The mutex of the leases guards what follows done.
+// caller is a call that waits for a renewal of its lease. The mutex of the leases guards
+// the fields below done.
 type caller struct {
 	leases *leases
 	lease  *lease
 	ctx    context.Context
 	cost   float64
-	late   time.Duration // when it has waited for as long as the timeout says
-	done   chan struct{} // has room for one, which is sent once it is settled or late
+	late   time.Duration // the instant at which it has waited for the timeout
+	done   chan struct{} // of size 1; gets one value, once the caller is settled or late
 
 	settled bool
-	gone    bool // it does not wait any more
+	gone    bool // it left: its context ended, or it was late
 	outcome outcome
 	err     error
 }
 
-// newCaller returns one that has been used before, if there is any.
+// newCaller returns a caller, from the pool if there is one.
 func (t *leases) newCaller(ctx context.Context, l *lease, now time.Duration, cost float64) *caller {
 	c, _ := t.callers.Get().(*caller)
 	if c == nil {
@@ -49,7 +50,8 @@ func (c *caller) await() (outcome, error) {
 	return c.dismiss()
 }
 
-// explainLeft returns why a caller left: its context's error, or that it was late.
+// explainLeft returns the error of a caller that left: by its context's error cause, or, if
+// cause is nil, because it was late.
 func (c *caller) explainLeft(cause error) error {
 	s := c.leases.server
 	r := request{key: c.leases.prefix + c.lease.key, price: price{cost: c.cost}}
@@ -60,8 +62,9 @@ func (c *caller) explainLeft(cause error) error {
 	return explain(r, name, errNoAnswer{s.deadlines.timeout}, KindSilent)
 }
 
-// dismiss returns what a caller has waited for, and keeps it to be used again: nothing
-// else refers to it any more.
+// dismiss returns the outcome of a settled caller, and puts the caller back into the pool:
+// it has left the queue of its lease, so nothing else refers to it. A caller that is gone may
+// still be in the queue and must not be put back.
 func (c *caller) dismiss() (outcome, error) {
 	t, o, err := c.leases, c.outcome, c.err
 	*c = caller{done: c.done}
@@ -69,7 +72,8 @@ func (c *caller) dismiss() (outcome, error) {
 	return o, err
 }
 
-// leave lets a caller go, unless it is settled or late already.
+// leave marks a caller as gone, and reports false if it was settled or late already: then
+// done has a value, or gets one.
 func (c *caller) leave() bool {
 	c.leases.mu.Lock()
 	defer c.leases.unlock()
@@ -80,7 +84,7 @@ func (c *caller) leave() bool {
 	return true
 }
 
-// settleLocked gives a caller its outcome, unless it has left.
+// settleLocked sets a caller's outcome, unless the caller has left.
 func (c *caller) settleLocked(o outcome, err error) {
 	if c.gone {
 		return
@@ -89,8 +93,9 @@ func (c *caller) settleLocked(o outcome, err error) {
 	c.leases.served = append(c.leases.served, c)
 }
 
-// watchLocked lets callers go that wait for too long for what another one has asked for, the first of
-// them at an instant. The one that asks has no timer: the server's answer ends in time by itself.
+// watchLocked sets the timer that drops callers that wait too long for a round trip that
+// another caller began; at is the instant at which the first of them is late. The caller
+// that began the round trip needs no timer: the server has one for it.
 func (l *lease) watchLocked(t *leases, at time.Duration) {
 	if l.watched {
 		return
@@ -103,7 +108,7 @@ func (l *lease) watchLocked(t *leases, at time.Duration) {
 	}
 }
 
-// dropLate lets the callers go that are late.
+// dropLate drops the callers that are late.
 func (l *lease) dropLate(t *leases) {
 	t.mu.Lock()
 	defer t.unlock()

@@ -8,20 +8,20 @@ import (
 )
 
 // circuits keep requests from waiting for servers that do not answer. The circuit to a
-// server that has failed is broken: no request is sent for a while, then one as a trial,
-// and the others once the server has answered. If nothing is heard of a trial any more,
-// since the server's part of a cluster moved, say, another one follows.
+// server that failed is broken: no request is sent for a pause, then one as a trial, and
+// all others once the server has answered. If a trial has no result within the timeout,
+// for example because its part of the cluster moved, another trial follows.
 type circuits struct {
 	pause   time.Duration
-	timeout time.Duration // that a trial may take
-	broken  atomic.Int64  // how many there are: while there are none, nothing is locked
+	timeout time.Duration // after which another trial may follow
+	broken  atomic.Int64  // the number of broken circuits; while it is 0, nothing is locked
 
 	mu       sync.Mutex
 	byServer map[string]*circuit // the broken ones
 }
 
 type circuit struct {
-	until   time.Time // no request before, unless the server answers
+	until   time.Time // no request is sent before, unless the server answers
 	cause   error
 	probing bool // a probe on a new connection is under way
 }
@@ -30,14 +30,14 @@ type circuit struct {
 func (c *circuits) enter(server string) (trial bool, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	f := c.byServer[server]
-	if f == nil {
+	broken := c.byServer[server]
+	if broken == nil {
 		return false, nil
 	}
-	if left := time.Until(f.until); left > 0 {
-		return false, fmt.Errorf("left alone for another %v after: %w", left, f.cause)
+	if left := time.Until(broken.until); left > 0 {
+		return false, fmt.Errorf("left alone for another %v after: %w", left, broken.cause)
 	}
-	f.until = time.Now().Add(c.timeout)
+	broken.until = time.Now().Add(c.timeout)
 	return true, nil
 }
 
@@ -51,13 +51,13 @@ func (c *circuits) fail(server string, cause error) {
 	if c.byServer == nil {
 		c.byServer = map[string]*circuit{}
 	}
-	f := c.byServer[server]
-	if f == nil {
-		f = new(circuit)
-		c.byServer[server] = f
+	broken := c.byServer[server]
+	if broken == nil {
+		broken = new(circuit)
+		c.byServer[server] = broken
 		c.broken.Store(int64(len(c.byServer)))
 	}
-	f.until, f.cause = time.Now().Add(c.pause), cause
+	broken.until, broken.cause = time.Now().Add(c.pause), cause
 }
 
 // succeed notes that the server answered.
@@ -68,23 +68,24 @@ func (c *circuits) succeed(server string) {
 	c.broken.Store(int64(len(c.byServer)))
 }
 
-// beginProbe reports whether a broken circuit is to be probed: none is under way.
+// beginProbe reports whether the caller should probe: the circuit is broken, and no other
+// probe is under way.
 func (c *circuits) beginProbe(server string) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	f := c.byServer[server]
-	if f == nil || f.probing {
+	broken := c.byServer[server]
+	if broken == nil || broken.probing {
 		return false
 	}
-	f.probing = true
+	broken.probing = true
 	return true
 }
 
-// endProbe notes that a probe was not answered.
+// endProbe notes that a probe is over, answered or not.
 func (c *circuits) endProbe(server string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if f := c.byServer[server]; f != nil {
-		f.probing = false
+	if broken := c.byServer[server]; broken != nil {
+		broken.probing = false
 	}
 }

@@ -2,19 +2,19 @@ package redisbucket
 
 import "context"
 
-// Client carries runs of the script to a server: New makes one of a go-redis client, and
+// Client sends runs of the script to a server. New makes one from a go-redis client;
 // NewWithClient takes any other. It may be used by any number of goroutines.
 //
-// A Client sends each run at most once: after its first byte, nothing is sent again,
-// whatever happens. Of its own accord it may only follow a cluster's MOVED and ASK.
+// A Client sends each run at most once: after the first byte was sent, it must not send
+// the run again, except to follow a cluster's MOVED and ASK.
 type Client interface {
-	// Run sends one run and returns the server's answer, a string. It ends at the
-	// deadline of its context at the latest.
+	// Run sends one run and returns the server's answer, a string. It returns by the
+	// deadline of its context.
 	Run(ctx context.Context, run Run) (string, error)
-	// Server returns the address of the server that has a key, as far as it is known
-	// without asking anybody.
+	// Server returns the address of the server that has a key, as far as the client knows
+	// it. It sends nothing.
 	Server(key string) string
-	// Kind says what an error of these methods means.
+	// Kind returns what an error of these methods says about the server.
 	Kind(err error) ErrorKind
 }
 
@@ -22,14 +22,15 @@ type Client interface {
 // Runs that come while others are under way are then sent together.
 type Batcher interface {
 	Client
-	// RunAll is Run for several runs. The answers are in the same order.
+	// RunAll is Run for several runs. It returns one answer for each run, in the same order.
 	RunAll(ctx context.Context, runs []Run) []Answer
 }
 
-// Prober is a Client that can tell a dead connection from a dead server.
+// Prober is a Client that can open a new connection, to find out whether the server is
+// dead or only the old connections are.
 type Prober interface {
 	Client
-	// Probe is Run on a new connection, which is closed afterwards.
+	// Probe is Run on a new connection, which it closes afterwards.
 	Probe(ctx context.Context, run Run) (string, error)
 }
 
@@ -37,11 +38,11 @@ type Prober interface {
 type Run struct {
 	Command string   // evalsha or eval
 	Script  string   // the script's digest, or its text
-	Key     string   // the only one
-	Args    []string // never changed
+	Key     string   // the only key
+	Args    []string // must not be changed
 }
 
-// Answer is what came of a run.
+// Answer is the result of a run: the server's answer, or an error.
 type Answer struct {
 	Text string
 	Err  error
@@ -50,8 +51,8 @@ type Answer struct {
 // ErrorKind is what an error says about the server.
 type ErrorKind int
 
-// The kinds of errors. Those that say that a server does not answer break the circuit to
-// it: KindSilent and KindUnreachable.
+// The kinds of errors. After KindSilent and KindUnreachable, requests to that server fail
+// at once for the time of WithBreak; see there.
 const (
 	KindUnreachable ErrorKind = iota // no connection could be made; nothing was sent
 	KindSilent                       // no answer came in time

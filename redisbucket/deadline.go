@@ -6,9 +6,9 @@ import (
 	"time"
 )
 
-// deadlines hands out contexts that end within the timeout. Setting a timer for
-// each call costs more than the call's arithmetic, so calls at about the same time
-// share one, which leaves them a sixteenth less at worst.
+// deadlines makes contexts that end within the timeout. A timer for each call costs more
+// than the call's arithmetic, so calls at about the same time share one. A call then
+// has at least 15/16 of the timeout.
 type deadlines struct {
 	timeout time.Duration
 	latest  atomic.Pointer[deadline]
@@ -16,8 +16,8 @@ type deadlines struct {
 
 type deadline struct {
 	context.Context
-	cancel context.CancelFunc // never called: the timer ends it
-	until  time.Time          // when the next one is due
+	cancel context.CancelFunc // never called: the timer ends the context
+	until  time.Time          // calls from then on get a new deadline
 }
 
 // bounded has the values of one context and the end of another.

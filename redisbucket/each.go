@@ -7,10 +7,10 @@ import (
 	"github.com/aa014e13/tokenbucket"
 )
 
-// TryAcquireEach is TryAcquire with one cost for each limit, in the order of Limits: one
-// request and 400 tokens, say. Either all of them are taken, or nothing is, and the wait
-// is the longest that a limit asks for. It is Never for another number of costs than limits.
-// A limit with a cost of 0 is not asked, even in debt. Leases are not used.
+// TryAcquireEach is TryAcquire with one cost for each limit, in the order of Limits: for
+// example, one request and 400 tokens. Either all costs are taken, or nothing is, and the
+// wait is that of the limit with the longest. The wait is Never for another number of costs
+// than limits. A limit whose cost is 0 is not asked, even in debt. Leases are not used.
 func (b *Buckets) TryAcquireEach(ctx context.Context, key string, costs ...float64) (wait time.Duration, ok bool, err error) {
 	p := eachOf(costs)
 	if p.fits(b.limits) && p.isFree() {
@@ -19,9 +19,9 @@ func (b *Buckets) TryAcquireEach(ctx context.Context, key string, costs ...float
 	return b.tryAcquire(ctx, key, p)
 }
 
-// TakeEach is TryAcquireEach with everything a header needs. With different costs the
-// Decision is in the unit of the limit that it describes, and so is Remaining. For another
-// number of costs than limits its Limit is zero and its LimitIndex -1.
+// TakeEach is TryAcquireEach, and returns all figures that a response header needs. The
+// figures, Remaining among them, are in the unit of the Decision's Limit. For another
+// number of costs than limits, Limit is zero and LimitIndex -1.
 func (b *Buckets) TakeEach(ctx context.Context, key string, costs ...float64) (tokenbucket.Decision, error) {
 	p := eachOf(costs)
 	if !p.fits(b.limits) {
@@ -68,7 +68,7 @@ func (b *Buckets) PeekEach(ctx context.Context, key string, costs ...float64) (t
 	return b.peek(ctx, key, p, 0)
 }
 
-// peek asks the server, and counts the tokens that are held here.
+// peek asks the server, and adds held, the tokens that this process holds for the key.
 func (b *Buckets) peek(ctx context.Context, key string, p price, held float64) (tokenbucket.Decision, error) {
 	r := request{key: b.stored(key), price: price{cost: noCost}, mode: looks}
 	a, err := b.server.ask(ctx, r)

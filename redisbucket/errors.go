@@ -8,24 +8,24 @@ import (
 	"time"
 )
 
-// Errors to match with errors.Is, besides those of package tokenbucket. What is
-// returned wraps them with the server, what failed, and what to do about it.
+// Errors to match with errors.Is, besides those of package tokenbucket. Errors wrap these
+// and include the server, what failed, and what to do about it.
 var (
 	// ErrUnavailable says that the server could not be reached, did not answer in
-	// time or could not decide; WithFallback decides instead. Where an answer was
-	// lost the cost may have been taken, but only once: no request is sent again.
+	// time or could not decide. A fallback then decides; see WithFallback. If an answer was
+	// lost, the cost may have been taken, but only once: no request is sent again.
 	ErrUnavailable = errors.New("redisbucket: unavailable")
-	// ErrForeignKey says that the key holds what no bucket wrote.
+	// ErrForeignKey says that the key has a value that is not a bucket's.
 	ErrForeignKey = errors.New("redisbucket: the key holds something else")
 )
 
-// errNoAnswer is what failed when a server did not answer within the timeout.
+// errNoAnswer says that a server did not answer within the timeout.
 type errNoAnswer struct{ timeout time.Duration }
 
 func (e errNoAnswer) Error() string { return fmt.Sprintf("no answer within %v", e.timeout) }
 func (e errNoAnswer) Timeout() bool { return true }
 
-// explain says what failed, and where.
+// explain returns an error that says what failed, and at which server.
 func explain(r request, server string, err error, kind ErrorKind) error {
 	switch text := err.Error(); {
 	case kind == KindReply && (strings.Contains(text, "WRONGTYPE") || strings.Contains(text, "NOTBUCKET")):
@@ -35,13 +35,12 @@ func explain(r request, server string, err error, kind ErrorKind) error {
 	}
 }
 
-// gaveUp says that a caller left before there was an answer.
+// gaveUp returns the error of a caller that left before there was an answer.
 func gaveUp(r request, server string, cause error) error {
 	return fmt.Errorf("redisbucket: %v at %s: gave up on the answer: %w", r, server, cause)
 }
 
-// advise says what to do about a failure. Servers before Redis 7 put words of their
-// own before the error of a command in a script.
+// advise returns what to do about a failure.
 func advise(err error, kind ErrorKind) string {
 	switch text := err.Error(); kind {
 	case KindClosed:
@@ -57,7 +56,9 @@ func advise(err error, kind ErrorKind) string {
 	}
 }
 
-// adviseReply says what to do about an error that the server answered.
+// adviseReply returns what to do about an error that the server answered. It looks for words
+// anywhere in the text: servers before Redis 7 put their own words before the error of a
+// command in a script.
 func adviseReply(text string) string {
 	switch {
 	case isTooOld(text):
@@ -71,18 +72,18 @@ func adviseReply(text string) string {
 	case isForbidden(text):
 		return "check user and password; EVALSHA, EVAL, TIME, GET, SET and DEL are needed on the prefix, and in a cluster CLUSTER SLOTS"
 	default:
-		return "find out what the message means for this server"
+		return "look the message up in the server's documentation"
 	}
 }
 
 // isTooOld reports whether a server cannot run the script: it replicates scripts by their
-// text, and so lets none write that has read the clock, or it has no scripts at all.
+// text, so a script that has read the clock must not write, or it has no scripts at all.
 func isTooOld(text string) bool {
 	return strings.Contains(text, "non deterministic commands") || strings.Contains(text, "unknown command 'eval")
 }
 
-// isForbidden reports whether a command was refused to the user within the script,
-// in the words of Redis from 7.2 and Valkey on, or of older ones.
+// isForbidden reports whether the server refused a user or a command, in the words of any
+// version of Redis and Valkey.
 func isForbidden(text string) bool {
 	return strings.Contains(text, "NOAUTH") || strings.Contains(text, "WRONGPASS") || strings.Contains(text, "NOPERM") || strings.Contains(text, "ACL failure") || strings.Contains(text, "can't run this command")
 }
@@ -95,8 +96,8 @@ type reports struct {
 	tooOld time.Time // when a server that is too old was last reported
 }
 
-// report calls the handler with an error. That a server is too old is reported once a minute,
-// for as long as it is asked.
+// report calls the handler with an error. It reports a server that is too old at most once
+// a minute.
 func (r *reports) report(err error) {
 	if r.handle == nil || isTooOld(err.Error()) && !r.isDue() {
 		return

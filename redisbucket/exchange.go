@@ -9,21 +9,22 @@ import (
 	"time"
 )
 
-// server exchanges requests for answers, each time bounded by a context and a timeout.
+// server sends requests and returns their answers, within the caller's context and the
+// timeout.
 //
-// Where the server answers faster than two goroutines hand over, the caller waits for
-// the answer itself. Otherwise a goroutine does, so that the caller can leave as soon as
-// its context ends. The goroutine stays behind until the client gives up, and gives back
-// what an answer that came too late has taken.
+// If the server answers faster than one goroutine wakes another, the caller waits for
+// the answer itself. Otherwise another goroutine does, so that the caller can leave as soon
+// as its context ends. That goroutine goes on until the client returns, and gives back
+// the tokens that a late answer has taken.
 type server struct {
 	client     Client
-	single     bool // it has one server only
-	lingers    bool // its runs may outlast their contexts
+	single     bool // the client is for one server, not for a cluster
+	lingers    bool // the client's runs may outlast their contexts
 	limits     limitArgs
 	deadlines  deadlines
 	circuits   circuits
 	reports    reports
-	onGiveBack func(key string) // called with each key that got tokens back, if not nil
+	onGiveBack func(key string) // if not nil, called with each key that got tokens back
 
 	batch    *batch       // nil: every request is sent by itself
 	direct   atomic.Int32 // callers that wait for an answer themselves
@@ -32,8 +33,8 @@ type server struct {
 	answered atomic.Int64 // when the latest answer came, in nanoseconds since the origin
 }
 
-// maxDirect is how many callers wait for an answer themselves, each on a connection of
-// its own, before further ones are sent together.
+// maxDirect is how many callers at most wait for an answer themselves, each on a
+// connection of its own. The requests of further callers go to the batch.
 const maxDirect = 8
 
 func newServer(client Client, c config) *server {
@@ -55,15 +56,16 @@ func newServer(client Client, c config) *server {
 	return s
 }
 
-// exchange is a request and its answer. It counts for the server's answer when that
-// comes, or for the caller when it leaves: for the one that settles it first.
+// exchange is a request and its answer. Either the answer settles it or its caller does, by
+// leaving, whichever comes first: then the caller has the answer, or the goroutine that
+// got the answer gives back what it took.
 type exchange struct {
 	ctx      context.Context // the caller's
 	request  request
 	begun    int64 // nanoseconds since the server's origin
 	settled  atomic.Bool
-	failed   atomic.Bool   // a failure is noted once
-	answered chan struct{} // closed when answer and err are there; nil if the caller waits itself
+	failed   atomic.Bool   // its failure has been noted
+	answered chan struct{} // closed after answer and err are set; nil if the caller waits for the answer itself
 	answer   answer
 	err      error
 }
@@ -81,14 +83,14 @@ func (e *exchange) drop() bool {
 	return left
 }
 
-// ask runs the script. It returns the context's error if it is done before there is
-// an answer; ErrUnavailable and ErrForeignKey.
+// ask runs the script. It returns the context's error if the context is done before there
+// is an answer, ErrUnavailable or ErrForeignKey.
 func (s *server) ask(ctx context.Context, r request) (answer, error) {
 	if err := ctx.Err(); err != nil {
 		return "", err
 	}
 	if len(s.limits.asked) == 0 {
-		return s.limits.free(r), nil
+		return s.limits.admitAll(r), nil
 	}
 	if s.circuits.broken.Load() > 0 {
 		if err := s.enter(r); err != nil {
@@ -119,8 +121,8 @@ func (s *server) enter(r request) error {
 	return nil
 }
 
-// canWait reports whether a caller may wait for the answer itself, although only the
-// answer and the timeout end that.
+// canWait reports whether a caller may wait for the answer itself. Only the answer and the
+// timeout end that wait, not the context.
 func (s *server) canWait(ctx context.Context) bool {
 	if s.lingers || ctx.Done() == nil {
 		return !s.lingers
@@ -138,8 +140,8 @@ func (s *server) beginDirect() bool {
 	return false
 }
 
-// handOver lets a goroutine wait for the answer, until the caller's context or the
-// timeout ends.
+// handOver lets another goroutine send the request, and waits until there is an answer or
+// the caller's context or the timeout ends.
 func (s *server) handOver(e *exchange) (answer, error) {
 	e.answered = make(chan struct{})
 	bounded := s.deadlines.after(e.ctx)
@@ -165,7 +167,8 @@ func (s *server) handOver(e *exchange) (answer, error) {
 	return "", s.fail(e, errNoAnswer{s.deadlines.timeout})
 }
 
-// watch lets a server that does not answer count as failed, though its caller has left.
+// watch waits for the answer in place of a caller that has left: a server that does not
+// answer within the timeout counts as failed.
 func (s *server) watch(bounded context.Context, e *exchange) {
 	select {
 	case <-e.answered:
@@ -174,7 +177,8 @@ func (s *server) watch(bounded context.Context, e *exchange) {
 	}
 }
 
-// run carries out one exchange, and once more if the server did not know the script.
+// run sends the request of one exchange, and once more, with the script, if the server did
+// not know the script.
 func (s *server) run(ctx context.Context, e *exchange) {
 	start := s.now()
 	text, err := s.client.Run(ctx, e.request.named(s.limits))
@@ -185,8 +189,8 @@ func (s *server) run(ctx context.Context, e *exchange) {
 	s.finish(e, text, err)
 }
 
-// sendTogether carries out several exchanges in one round trip, and once more those of
-// which the server did not know the script.
+// sendTogether sends the requests of several exchanges in one round trip. Those for which
+// the server did not know the script are sent once more, with the script.
 func (s *server) sendTogether(client Batcher, together []*exchange) {
 	ctx := s.deadlines.after(withCallers(together))
 	start := s.now()
@@ -217,19 +221,19 @@ func (s *server) runs(together []*exchange, run func(request, limitArgs) Run) []
 	return runs
 }
 
-// noteTime notes whether an answer came fast.
+// noteTime notes whether the answer to a request sent at start came fast.
 func (s *server) noteTime(start int64) {
 	if fast := s.now()-start < int64(200*time.Microsecond); fast != s.nearby.Load() {
 		s.nearby.Store(fast)
 	}
 }
 
-// isUnknown reports whether the server has to be sent the script itself.
+// isUnknown reports whether the server did not know the script.
 func (s *server) isUnknown(err error) bool {
 	return err != nil && s.kind(err) == KindReply && strings.Contains(err.Error(), "NOSCRIPT")
 }
 
-// finish delivers an answer. What was taken for a caller that has left is given back.
+// finish delivers an answer. If the caller has left, it gives back what was taken.
 func (s *server) finish(e *exchange, text string, err error) {
 	if err == nil || s.kind(err) == KindReply {
 		s.succeed(e.request.key)
@@ -254,10 +258,11 @@ func (s *server) succeed(key string) {
 	}
 }
 
-// fail explains a failure, and notes it unless it has been already.
+// fail returns the error of a failure. The first time for an exchange it also notes the
+// failure: it may break the circuit, and calls the error handler.
 func (s *server) fail(e *exchange, cause error) error {
 	kind := s.kind(cause)
-	if errors.Is(cause, context.DeadlineExceeded) { // ours, not the caller's
+	if errors.Is(cause, context.DeadlineExceeded) { // the timeout's, not the caller's
 		cause = errNoAnswer{s.deadlines.timeout}
 	}
 	name := s.client.Server(e.request.key)
@@ -281,16 +286,16 @@ func (s *server) kind(err error) ErrorKind {
 	return s.client.Kind(err)
 }
 
-// hasAnsweredSince reports whether the server has answered another request since: then
-// it is there, and the connection is dead.
+// hasAnsweredSince reports whether the server has answered another request since an
+// instant: then only the connection is dead.
 func (s *server) hasAnsweredSince(begun int64) bool {
 	return s.single && s.answered.Load() > begun
 }
 
-// probe finds out whether a server answers on a new connection, while no requests are
-// sent to it. A client's connections may all be dead without the server being so: a
-// firewall forgets them, or the server's machine was exchanged. It would take one timeout
-// for each to find out by requests.
+// probe asks a server on a new connection, while its circuit is broken, and closes the
+// circuit if it answers. All connections of a client may be dead although the server is
+// not: a firewall dropped them, or the server's machine was replaced. To find that out by
+// requests would take one timeout for each connection.
 func (s *server) probe(name string, r request) {
 	prober, ok := s.client.(Prober)
 	if !ok || !s.circuits.beginProbe(name) {
@@ -307,8 +312,8 @@ func (s *server) probe(name string, r request) {
 	}()
 }
 
-// giveBack returns what a request has taken, with further tokens, and no caller will use.
-// It is tried once: if it fails the tokens are lost, and never there twice.
+// giveBack gives back the tokens that a request took, and further ones, because no caller
+// will use them. It tries once: if that fails, the tokens are lost, never given back twice.
 func (s *server) giveBack(ctx context.Context, r request, further float64) {
 	_, _ = s.ask(context.WithoutCancel(ctx), request{key: r.key, price: r.reversed(further)})
 	if s.onGiveBack != nil {
@@ -319,7 +324,8 @@ func (s *server) giveBack(ctx context.Context, r request, further float64) {
 // callersKey is the key of the callers' contexts.
 type callersKey struct{}
 
-// withCallers returns a context with the values of the first caller's, and all callers'.
+// withCallers returns a context with the values of the first caller's context, from which
+// Callers returns the contexts of all.
 func withCallers(together []*exchange) context.Context {
 	if len(together) == 1 {
 		return together[0].ctx
@@ -331,10 +337,10 @@ func withCallers(together []*exchange) context.Context {
 	return context.WithValue(all[0], callersKey{}, all)
 }
 
-// Callers returns the contexts of all callers whose requests are sent together in one
-// pipeline, for a hook of the client that links the pipeline's span to theirs. The
-// pipeline's own context has the values of the first. It returns nil if a context is that
-// of one request.
+// Callers returns the contexts of all callers whose requests are sent together in a
+// pipeline, given the pipeline's context. A hook of the client can link the pipeline's span
+// to the spans of these. The pipeline's context has the values of the first caller's.
+// Callers returns nil for the context of a single request.
 func Callers(ctx context.Context) []context.Context {
 	all, _ := ctx.Value(callersKey{}).([]context.Context)
 	return all

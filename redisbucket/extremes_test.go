@@ -73,6 +73,7 @@ func TestRequestThatWasNeverSentIsNoFailure(t *testing.T) {
 // The end of a lease's life and of a caller's patience used to overflow.
 func TestLongestTimes(t *testing.T) {
 	withFrail(t, func(f *frail) {
+		f.to(sec)
 		f.connect()
 		before := f.Runs()
 		for range 5 {

@@ -18,12 +18,12 @@ type goRedis struct {
 	client redis.UniversalClient
 }
 
-// goRedisSingle is one for a single server, or for a master by Sentinel. All of its
+// goRedisSingle is a goRedis for a single server, or for a master found by Sentinel. Its
 // commands end with their contexts.
 type goRedisSingle struct{ goRedis }
 
-// newGoRedis returns a Client, and the go-redis client that it really uses: for a single
-// server whose commands do not end with their contexts, a copy.
+// newGoRedis returns a Client, and the go-redis client that it uses: for a single server
+// without ContextTimeoutEnabled that is a copy.
 func newGoRedis(client redis.UniversalClient, timeout time.Duration) (Client, redis.UniversalClient) {
 	single, ok := client.(*redis.Client)
 	if !ok {
@@ -33,19 +33,19 @@ func newGoRedis(client redis.UniversalClient, timeout time.Duration) (Client, re
 	return goRedisSingle{goRedis{prompt}}, prompt
 }
 
-// promptly returns a client whose commands end with their contexts: the same one, or
-// a copy of it that has its connections but, as go-redis makes copies, not its hooks.
+// promptly returns a client whose commands end with their contexts: the same client, or
+// a copy that shares its connections. go-redis copies no hooks.
 func promptly(client *redis.Client, timeout time.Duration) *redis.Client {
 	if client.Options().ContextTimeoutEnabled {
 		return client
 	}
 	prompt := client.WithTimeout(timeout)
-	prompt.Options().ContextTimeoutEnabled = true // its own options: to connect takes round trips, too
+	prompt.Options().ContextTimeoutEnabled = true // the copy's own options; connecting ends with the context, too
 	return prompt
 }
 
-// lingers reports whether commands may outlast their contexts: go-redis' defaults read
-// for seconds and do not look at the context meanwhile.
+// lingers reports whether commands may outlast their contexts: with go-redis' defaults, a
+// read takes seconds and ignores the context.
 func (g goRedis) lingers() bool {
 	switch client := g.client.(type) {
 	case *redis.Client:
@@ -56,9 +56,9 @@ func (g goRedis) lingers() bool {
 	return true
 }
 
-// once is a command that is sent at most once: go-redis by default sends it up to
-// three times more when the connection breaks, though the server may have carried
-// it out and only the answer was lost. A script that spends would spend twice.
+// once is a command that is sent at most once. By default, go-redis sends a command up to
+// three times more when the connection breaks, although the server may have executed it and
+// only the answer was lost. The script would then take the tokens twice.
 type once struct{ *redis.Cmd }
 
 // NoRetry returns true.
@@ -75,11 +75,12 @@ func newOnce(ctx context.Context, run Run) once {
 	return cmd
 }
 
-// errNotText is what failed when a server answered anything but text.
+// errNotText says that a server answered something other than text.
 var errNotText = errors.New("the answer is not the script's")
 
-// text returns a complete answer. One that was cut is empty and comes with an error. One
-// that is complete counts, though go-redis may add the error of a later answer.
+// text returns the answer if it is complete. An answer that was cut is empty and has an
+// error. A complete answer is valid even with an error: go-redis may set that of a later
+// answer of the pipeline.
 func (o once) text() (string, error) {
 	text, _ := o.Val().(string)
 	switch {
@@ -95,7 +96,7 @@ func (o once) text() (string, error) {
 // Run sends one run.
 func (g goRedis) Run(ctx context.Context, run Run) (string, error) {
 	cmd := newOnce(ctx, run)
-	_ = g.client.Process(ctx, cmd) // the error is the command's, too
+	_ = g.client.Process(ctx, cmd) // cmd has the same error
 	return cmd.text()
 }
 
@@ -107,7 +108,7 @@ func (g goRedisSingle) RunAll(ctx context.Context, runs []Run) []Answer {
 		cmds[i] = newOnce(ctx, run)
 		_ = pipe.Process(ctx, cmds[i])
 	}
-	_, _ = pipe.Exec(ctx)
+	_, _ = pipe.Exec(ctx) // the commands have their errors
 	answers := make([]Answer, len(runs))
 	for i, cmd := range cmds {
 		answers[i].Text, answers[i].Err = cmd.text()
@@ -133,7 +134,7 @@ func (g goRedis) node(key string) *redis.Client {
 // Server returns the address of the server that has a key.
 func (g goRedis) Server(key string) string {
 	if node := g.node(key); node != nil {
-		if addr := node.Options().Addr; addr != "FailoverClient" { // go-redis' word, with Sentinel
+		if addr := node.Options().Addr; addr != "FailoverClient" { // go-redis' placeholder with Sentinel
 			return addr
 		}
 		return "the master that Sentinel names"
@@ -153,8 +154,8 @@ func (g goRedis) Probe(ctx context.Context, run Run) (string, error) {
 	opts := *node.Options()
 	opts.ContextTimeoutEnabled = true
 	opts.PoolSize, opts.MinIdleConns, opts.MaxIdleConns, opts.MaxActiveConns = 1, 0, 1, 1
-	opts.PipelinePoolSize = -1                  // none
-	opts.MaxRetries, opts.DialerRetries = -1, 1 // none, and none
+	opts.PipelinePoolSize = -1                  // no pool
+	opts.MaxRetries, opts.DialerRetries = -1, 1 // no retries; one attempt to dial
 	opts.Limiter = nil
 	opts.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
 	fresh := redis.NewClient(&opts)
@@ -162,7 +163,7 @@ func (g goRedis) Probe(ctx context.Context, run Run) (string, error) {
 	return goRedis{fresh}.Run(ctx, run)
 }
 
-// Kind says what an error means.
+// Kind returns what an error says about the server.
 func (goRedis) Kind(err error) ErrorKind {
 	var (
 		reply redis.Error
@@ -185,7 +186,7 @@ func (goRedis) Kind(err error) ErrorKind {
 	}
 }
 
-// isBreak reports whether an error is that of a connection that was there and broke.
+// isBreak reports whether an error says that an existing connection broke.
 func isBreak(err error) bool {
 	for _, broken := range []error{io.EOF, io.ErrUnexpectedEOF, io.ErrClosedPipe, net.ErrClosed, syscall.ECONNRESET, syscall.EPIPE, syscall.ECONNABORTED, errNotText} {
 		if errors.Is(err, broken) {

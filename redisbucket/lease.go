@@ -9,45 +9,45 @@ import (
 	"github.com/aa014e13/tokenbucket/internal/timeline"
 )
 
-// maxRefused is how long a refusal is remembered at most: what others give back is
-// seen by then.
+// maxRefused is the longest time for which a refusal is decided without the server. After
+// it, tokens that other processes gave back are noticed.
 const maxRefused = time.Minute
 
-// lease is what a process has of one key. The mutex of the leases guards it.
+// lease is the tokens that a process holds of one key. The mutex of the leases guards it.
 type lease struct {
 	key     string        // without the prefix
-	tokens  float64       // taken, and not spent
-	expires time.Duration // when they go back
-	seen    reading       // the server's, as of the latest answer
-	stands  bool          // the server has no more than that: nothing was given back since
-	used    time.Duration // when it was last asked for
-	until   time.Duration // the latest instant that a refusal named, at most maxRefused after it
+	tokens  float64       // taken from the server, not spent yet
+	expires time.Duration // the instant at which the tokens are given back
+	seen    reading       // the server's latest answer
+	stands  bool          // seen is an upper bound: this process gave nothing back since
+	used    time.Duration // the latest request
+	until   time.Duration // the latest instant that a refusal named, at most maxRefused after the refusal
 
-	place     *list.Element // among the idle; nil while a round trip is under way
-	waiting   []*caller     // for its end, in order of arrival
-	watch     *time.Timer   // lets late callers go; nil if none ever waited for another
-	watched   bool          // it is set, and comes before any caller is late that waits for another
-	refunding bool          // tokens were given back meanwhile: its answer does not stand
+	place     *list.Element // in the list of idle leases; nil while a round trip is under way
+	waiting   []*caller     // callers that wait for the round trip, in order of arrival
+	watch     *time.Timer   // drops late callers; nil if no caller ever waited for another's round trip
+	watched   bool          // watch is set, to an instant at which no such caller is late yet, or just
+	refunding bool          // tokens were given back during the round trip: its answer does not stand
 }
 
-// reading is what the server has for a key, as of an answer. The server decided
-// between the instants at which it was asked and answered.
+// reading is the state of a key's bucket on the server, from an answer. The server's
+// instant now lies between asked and arrived.
 type reading struct {
-	states         []tokenbucket.State // never changed
+	states         []tokenbucket.State // without what was taken for the lease; not changed after gain
 	now            time.Duration       // by the server's clock
-	asked, arrived time.Duration
+	asked, arrived time.Duration       // by the local clock
 }
 
-// outcome is what was decided about a cost, and by what.
+// outcome is a decision of a lease, and the figures that it was made of.
 type outcome struct {
 	granted bool
-	left    float64       // tokens of the lease, before
-	seen    reading       // the server's
+	left    float64       // tokens of the lease before the decision
+	seen    reading       // the lease's
 	at      time.Duration // by the local clock
 }
 
-// decide decides without the server, if it can. The clock may have been read before the
-// latest answer was here.
+// decide decides without the server, and reports false if it cannot. The caller may have
+// read the clock, now, before the latest answer arrived.
 func (l *lease) decide(limits tokenbucket.Limits, now time.Duration, cost float64) (o outcome, ok bool) {
 	now = max(now, l.seen.arrived)
 	switch {
@@ -60,7 +60,7 @@ func (l *lease) decide(limits tokenbucket.Limits, now time.Duration, cost float6
 	}
 }
 
-// hasExpired reports whether there are tokens that are to go back.
+// hasExpired reports whether the lease has tokens that must be given back.
 func (l *lease) hasExpired(now time.Duration) bool { return l.tokens > 0 && now >= l.expires }
 
 func (l *lease) grant(now time.Duration, cost float64) outcome {
@@ -70,36 +70,36 @@ func (l *lease) grant(now time.Duration, cost float64) outcome {
 }
 
 // refuse rejects a cost that the last known state cannot cover: since the server's last
-// answer others have only taken. The time is counted from the
-// instant at which the server was asked, so that nothing is refused for longer than
-// the server would have said.
+// answer, other requests have only taken tokens. It counts the refill from the instant at
+// which the server was asked, which is the most that may have been refilled: so it refuses
+// nothing that the server would admit.
 func (l *lease) refuse(limits tokenbucket.Limits, now time.Duration, cost float64) (o outcome, ok bool) {
 	if !l.stands || now-l.seen.asked >= maxRefused {
 		return o, false
 	}
 	var few [2]tokenbucket.State
 	states := append(few[:0], l.seen.states...)
-	wait, admitted := limits.TryAcquire(states, l.seen.now+now-l.seen.asked, cost-l.tokens)
+	wait, admitted := limits.TryAcquire(states, l.seen.now+(now-l.seen.asked), cost-l.tokens)
 	if admitted {
 		return o, false
 	}
 	return l.refuseFor(now, wait), true
 }
 
-// refuseFor refuses, and notes until when.
+// refuseFor returns a refusal, and notes when it ends.
 func (l *lease) refuseFor(now, wait time.Duration) outcome {
 	l.until = max(l.until, now+min(wait, maxRefused))
 	return outcome{false, l.tokens, l.seen, now}
 }
 
-// gain adds what the server gave.
+// gain adds tokens that were taken on the server, and subtracts them from the reading.
 func (l *lease) gain(limits tokenbucket.Limits, tokens float64, maxAge time.Duration) {
 	_ = limits.Charge(l.seen.states, l.seen.now, tokens)
 	l.tokens += tokens
 	l.expires = timeline.Later(l.seen.arrived, maxAge)
 }
 
-// ends returns when the lease is of no use any more.
+// ends returns the instant from which the lease cannot decide anything.
 func (l *lease) ends() time.Duration {
 	if l.tokens > 0 {
 		return l.expires
@@ -107,10 +107,11 @@ func (l *lease) ends() time.Duration {
 	return max(l.expires, l.until)
 }
 
-// tell returns the decision by what the server had at its latest answer together with
-// what was left here: the bucket as if no other process had come since. It counts from
-// the instant at which the answer arrived, so that waits suffice.
-func (o outcome) tell(limits tokenbucket.Limits, cost float64) tokenbucket.Decision {
+// decision returns the Decision of an outcome. Its figures are those of the bucket in the
+// server's latest answer with the lease's tokens added, as if no other process had taken
+// anything since. It counts the refill from the instant at which the answer arrived, which is
+// the least that may have been refilled: so a wait is long enough.
+func (o outcome) decision(limits tokenbucket.Limits, cost float64) tokenbucket.Decision {
 	var few [2]tokenbucket.State
 	states := append(few[:0], o.seen.states...)
 	at := (o.seen.now + o.at - o.seen.arrived).Truncate(time.Microsecond)
@@ -119,7 +120,7 @@ func (o outcome) tell(limits tokenbucket.Limits, cost float64) tokenbucket.Decis
 	switch {
 	case !o.granted:
 		d.OK, d.Wait = false, max(roundUp(d.Wait), time.Microsecond)
-	case !d.OK: // the server owes to others that wait
+	case !d.OK: // the bucket on the server is in debt to requests that wait
 		_ = limits.Charge(states, at, cost)
 		d = limits.Take(states, at, cost)
 		d.OK, d.Wait = true, 0

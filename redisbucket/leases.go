@@ -11,21 +11,22 @@ import (
 	"github.com/aa014e13/tokenbucket"
 )
 
-// leases are the tokens that a process has taken from the server and not spent yet,
-// by key. It asks the server once for many decisions:
+// leases are the tokens, by key, that a process has taken from the server and not spent
+// yet. They make many decisions with one request to the server:
 //
-//   - Tokens are taken on the server before they are spent here.
-//   - The server's last answer is an upper bound, as long as nothing is given back: what
-//     it could not cover is refused here.
-//   - For each key one renewal is under way at most, on behalf of all callers that wait. Those
-//     that come meanwhile wait for it, and are served in order of arrival.
+//   - Tokens are taken on the server before they are spent in the process.
+//   - The server's last answer is an upper bound, as long as nothing is given back: a cost
+//     that it could not cover is refused in the process.
+//   - Each key has at most one renewal under way, on behalf of all callers that wait. Callers
+//     that come meanwhile wait for it too, and are served in order of arrival.
 //
-// It is tempting to ask before a lease is used up. But it holds no more than its size,
-// so that asks for the missing part only, and the more callers there are the less it
-// brings. A whole lease, with what all waiting callers need besides, lasts longer.
+// It is tempting to renew a lease before it is used up. But a lease holds no more than its
+// size, so an early renewal could take only the missing part, and with many callers that is
+// soon spent. A renewal of an empty lease takes a whole lease and the costs of all callers
+// that wait, and so lasts longer.
 //
-// All times are counted from an origin by the local monotonic clock. One timer ends
-// all leases, and is set only while there are any.
+// All instants count from origin, by the local monotonic clock. One timer, the sweeper, ends
+// all leases. It is set only while there are leases.
 type leases struct {
 	server *server
 	limits tokenbucket.Limits
@@ -34,22 +35,22 @@ type leases struct {
 	maxAge time.Duration
 	origin time.Time
 
-	callers sync.Pool // of *caller that are served and gone
+	callers sync.Pool // of *caller that nothing refers to
 
 	mu       sync.Mutex
 	table    leaseTable
 	sweeper  *time.Timer
-	next     time.Duration // when the sweeper is due, Never if it is not set
-	served   []*caller     // to be woken
+	sweepAt  time.Duration // when the sweeper is due; Never if it is not set
+	served   []*caller     // unlock wakes them
 	closed   bool
-	lost     error          // why a lease was not given back, once closed
-	underWay sync.WaitGroup // renewals, and leases that are given back
+	lost     error          // the first error of giving a lease back after close
+	underWay sync.WaitGroup // round trips: renewals, and leases that are given back
 }
 
-// errNotLeased says that the server is to decide.
+// errNotLeased says that the server has to decide.
 var errNotLeased = errors.New("redisbucket: not leased")
 
-// errBrokenOff says that a round trip had no end.
+// errBrokenOff says that the goroutine of a round trip ended before the round trip did.
 var errBrokenOff = fmt.Errorf("%w: the goroutine that asked the server for all callers panicked or ended: correct the error handler or the client's hooks", ErrUnavailable)
 
 func newLeases(s *server, c config) *leases {
@@ -57,28 +58,28 @@ func newLeases(s *server, c config) *leases {
 		return nil
 	}
 	t := &leases{
-		server: s,
-		limits: c.limits,
-		prefix: c.prefix,
-		size:   min(c.lease.tokens, c.limits.Tokens(full(c.limits), 0)), // no bucket has more
-		maxAge: c.lease.maxAge,
-		origin: time.Now(),
-		table:  newLeaseTable(c.lease.maxAge),
-		next:   tokenbucket.Never,
+		server:  s,
+		limits:  c.limits,
+		prefix:  c.prefix,
+		size:    min(c.lease.tokens, c.limits.Tokens(full(c.limits), 0)), // no bucket has more
+		maxAge:  c.lease.maxAge,
+		origin:  time.Now(),
+		table:   newLeaseTable(c.lease.maxAge),
+		sweepAt: tokenbucket.Never,
 	}
 	s.onGiveBack = t.refunded
 	return t
 }
 
-// covers reports whether a cost is for a lease to decide.
+// covers reports whether leases decide a cost: t is not nil, and the cost is in (0, size].
 func (t *leases) covers(cost float64) bool {
 	return t != nil && cost > 0 && cost <= t.size
 }
 
 func (t *leases) now() time.Duration { return time.Since(t.origin) }
 
-// unlock unlocks, and then wakes the callers whose wait is over: before, they would only wait
-// for the lock.
+// unlock unlocks mu, and then wakes the served callers. Woken before, they would only wait
+// for mu. The sends do not block: each caller gets one value.
 func (t *leases) unlock() {
 	served := t.served
 	t.served = nil
@@ -88,8 +89,8 @@ func (t *leases) unlock() {
 	}
 }
 
-// take decides by the key's lease. It returns errNotLeased if the key has none and is not
-// to get one.
+// take decides by the key's lease. It returns errNotLeased if the key has no lease and
+// does not get one.
 func (t *leases) take(ctx context.Context, key string, cost float64) (outcome, error) {
 	if err := ctx.Err(); err != nil {
 		return outcome{}, err
@@ -101,10 +102,10 @@ func (t *leases) take(ctx context.Context, key string, cost float64) (outcome, e
 	return c.await()
 }
 
-// takeOrWait decides at once if it can. Otherwise it returns a caller that waits, and
-// has the lease renewed if nothing is under way.
+// takeOrWait decides at once if it can. Otherwise it returns a caller that has to wait, and
+// renews the lease if no round trip is under way.
 func (t *leases) takeOrWait(ctx context.Context, key string, cost float64) (o outcome, c *caller, err error) {
-	now := t.now() // that takes as long as all else, so it is done without the lock
+	now := t.now() // outside the lock: it takes as long as all the rest
 	t.mu.Lock()
 	l := t.leaseOfLocked(key, now)
 	if l == nil {
@@ -132,8 +133,8 @@ func (t *leases) takeOrWait(ctx context.Context, key string, cost float64) (o ou
 	return o, c, nil
 }
 
-// peek returns what take would return, if it would not ask the server; otherwise the
-// tokens that are held here.
+// peek returns the Decision that take would return, if take would not ask the server.
+// Otherwise ok is false, and held the number of tokens that the lease holds.
 func (t *leases) peek(key string, cost float64) (d tokenbucket.Decision, held float64, ok bool) {
 	if !t.covers(cost) {
 		return d, 0, false
@@ -145,14 +146,14 @@ func (t *leases) peek(key string, cost float64) (d tokenbucket.Decision, held fl
 	if l == nil {
 		return d, 0, false
 	}
-	sketch := *l // what it decides changes nothing
+	sketch := *l // a copy: decide changes the lease
 	if o, ok := sketch.decide(t.limits, now, cost); ok && l.place != nil {
-		return o.tell(t.limits, cost), 0, true
+		return o.decision(t.limits, cost), 0, true
 	}
 	return d, l.tokens, false
 }
 
-// leaseOfLocked returns the key's lease, a new one if it is to get one, or nil.
+// leaseOfLocked returns the key's lease, a new one if the key gets one now, or nil.
 func (t *leases) leaseOfLocked(key string, now time.Duration) *lease {
 	if t.closed {
 		return nil
@@ -166,8 +167,9 @@ func (t *leases) leaseOfLocked(key string, now time.Duration) *lease {
 	return t.table.add(key, now)
 }
 
-// makeRoomLocked ends leases that are of no use any more, or have no tokens left, among those
-// that were used least recently. The others stay: to give one back costs as much as it saves.
+// makeRoomLocked looks at the eight leases that were used least recently, ends those that are
+// over or have no tokens, and reports whether there is room then. Leases with tokens stay:
+// to give one back costs as many round trips as a new one saves.
 func (t *leases) makeRoomLocked(now time.Duration) bool {
 	looked := 0
 	for l := range t.table.oldest() {
@@ -190,8 +192,8 @@ func (t *leases) endLocked(l *lease) {
 	t.table.remove(l)
 }
 
-// giveBackLocked gives the tokens back. Callers that come meanwhile wait, so that what
-// the server answers them counts these tokens.
+// giveBackLocked starts to give the tokens back. Callers that come meanwhile wait until the
+// server has them, so that its next answer counts them.
 func (t *leases) giveBackLocked(l *lease) {
 	r := request{key: t.prefix + l.key, price: price{cost: -l.tokens}}
 	l.tokens, l.stands = 0, false
@@ -210,12 +212,12 @@ func (t *leases) giveBackLocked(l *lease) {
 	})
 }
 
-// setSweeperLocked lets the sweeper come at an instant, or earlier.
+// setSweeperLocked sets the sweeper to an instant, unless it is due earlier.
 func (t *leases) setSweeperLocked(at time.Duration) {
-	if at >= t.next {
+	if at >= t.sweepAt {
 		return
 	}
-	t.next = at
+	t.sweepAt = at
 	if wait := at - t.now(); t.sweeper == nil {
 		t.sweeper = time.AfterFunc(wait, t.sweep)
 	} else {
@@ -223,8 +225,8 @@ func (t *leases) setSweeperLocked(at time.Duration) {
 	}
 }
 
-// sweep ends the leases that have aged. It comes at most sixteen times in a lease's
-// life, so the tokens of many keys may be given back that much later.
+// sweep ends the leases that are over. It runs at most sixteen times in maxAge, so tokens
+// may be given back up to maxAge/16 late.
 func (t *leases) sweep() {
 	t.mu.Lock()
 	defer t.unlock()
@@ -239,39 +241,45 @@ func (t *leases) sweep() {
 		}
 		t.endLocked(l)
 	}
-	t.next = tokenbucket.Never
+	t.sweepAt = tokenbucket.Never
 	if next != tokenbucket.Never {
 		t.setSweeperLocked(max(next, now+t.maxAge/16))
 	}
 }
 
-// refunded notes that the server got tokens back for a key, and so may have more than
-// it said.
+// refunded notes that tokens were given back to a key's bucket on the server: its last
+// answer is no upper bound any more.
 func (t *leases) refunded(stored string) {
 	if t == nil {
 		return
 	}
 	t.mu.Lock()
 	defer t.unlock()
-	if l := t.table.byKey[strings.TrimPrefix(stored, t.prefix)]; l != nil {
-		l.stands, l.refunding = false, l.place == nil
-	}
+	t.refundedLocked(stored)
 }
 
-// forget drops what is left of a key's lease, since its bucket is full again.
+// forget drops the tokens of a key's lease, since the bucket on the server is full again.
 func (t *leases) forget(stored string) {
 	if t == nil {
 		return
 	}
-	t.refunded(stored)
 	t.mu.Lock()
 	defer t.unlock()
-	if l := t.table.byKey[strings.TrimPrefix(stored, t.prefix)]; l != nil && l.place != nil {
+	if l := t.refundedLocked(stored); l != nil && l.place != nil {
 		l.tokens = 0
 	}
 }
 
-// close gives all leases back, and lets no other begin.
+// refundedLocked returns the key's lease, nil if there is none.
+func (t *leases) refundedLocked(stored string) *lease {
+	l := t.table.byKey[strings.TrimPrefix(stored, t.prefix)]
+	if l != nil {
+		l.stands, l.refunding = false, l.place == nil
+	}
+	return l
+}
+
+// close gives all leases back, and lets no new one begin.
 func (t *leases) close() error {
 	t.mu.Lock()
 	t.closed = true

@@ -59,103 +59,102 @@ func (c *config) validate() error {
 	}
 }
 
-// WithLimit adds a further limit, which every request has to meet as well; all are
-// decided together in one round trip. By default, there is only the limit given to
-// New.
+// WithLimit adds a further limit. A request is admitted if all limits admit it; they are
+// decided together, in one round trip. By default, there is only the limit given to New.
 func WithLimit(limit tokenbucket.Limit) Option {
 	return func(c *config) { c.limits = append(c.limits, limit) }
 }
 
-// WithPrefix sets what the names of the keys in Redis begin with. Buckets with the
-// same prefix and limits share their buckets, in whatever process they are; give
-// each kind of bucket a prefix of its own. By default, it is "tokenbucket:".
+// WithPrefix sets the beginning of the names of the keys in Redis. Processes with the same
+// prefix and limits share their buckets. Give each kind of bucket its own prefix. By
+// default, it is "tokenbucket:".
 func WithPrefix(prefix string) Option {
 	return func(c *config) { c.prefix = prefix }
 }
 
-// WithTimeout sets how long a call may take that reaches for the server, whatever
-// the client's own timeouts are; the time that Wait sleeps does not count. By
-// default, it is half a second.
+// WithTimeout sets how long a call may wait for the server, above 0, whatever the client's
+// own timeouts are. The time that Wait sleeps does not count. By default, it is half a
+// second.
 func WithTimeout(timeout time.Duration) Option {
 	return func(c *config) { c.timeout = timeout }
 }
 
-// WithBreak sets how long a server is left alone after it failed to answer in time or
-// could not be reached, so that requests do not wait for it; meanwhile they fail at once, or
-// the fallback decides. Then one is sent. Requests are sent again as soon as the server
-// answers, on a new connection too: it is tried as soon as no answer came. A connection that breaks
-// says nothing about the server, and nothing is left alone for it. With 0 every request is sent.
-// By default, it is a tenth of a second.
+// WithBreak sets for how long no request is sent to a server that did not answer in time or
+// could not be reached. Meanwhile requests fail at once, or the fallback decides. Then one
+// request is sent. All requests are sent again as soon as the server answers it, or answers
+// on a new connection, which is tried at the beginning of the break. An existing connection
+// that breaks says nothing about the server and begins no break. With 0 every request is
+// sent. By default, it is a tenth of a second.
 func WithBreak(pause time.Duration) Option {
 	return func(c *config) { c.pause = pause }
 }
 
-// Fallback decides while the server cannot: a *keyed.Buckets[string], for example.
+// Fallback decides while the server cannot, for example a *keyed.Buckets[string]. It may also
+// have the methods Charge, Peek, TakeEach, WaitEach, RefundEach, ChargeEach and PeekEach of
+// *keyed.Buckets[string]; the calls of that name return ErrUnavailable without them.
 type Fallback interface {
 	Take(key string, cost float64) tokenbucket.Decision
 	Wait(ctx context.Context, key string, cost float64) error
 	Refund(key string, cost float64) error
 }
 
-// WithFallback lets fallback decide whatever would return ErrUnavailable. Since each
-// process has its own, give it this process's share of the limits. By default, and
-// for nil, the error is returned.
+// WithFallback makes fallback decide requests that would otherwise return ErrUnavailable.
+// Each process has its own fallback, so give it the process's share of the limits. By
+// default, and for nil, the error is returned.
 func WithFallback(fallback Fallback) Option {
 	return func(c *config) { c.fallback = fallback }
 }
 
-// WithErrorHandler sets what is called with each failure of a server, also if the
-// fallback then decides: to log it, say. Requests that are not sent while the
-// server is left alone do not count. That a server is too old to run the script is
-// reported once a minute. It may be called by several goroutines at
-// once. By default, and for nil, nothing is called.
+// WithErrorHandler sets a function that is called with each failure of a server, for example
+// to log it, even if the fallback then decides. It is not called for requests that are not
+// sent because of WithBreak, and once a minute if the server is too old to run the script. It
+// is called by any number of goroutines. By default, and for nil, there is none.
 func WithErrorHandler(handle func(error)) Option {
 	return func(c *config) { c.onError = handle }
 }
 
-// WithInstrument lets instrument add hooks to the client that is really used, such as
-// those of redisotel that trace. New calls it once. The client is New's own if that one's
-// commands end with their contexts (ContextTimeoutEnabled), or a copy of it without its
-// hooks; in the first case do not add the same hooks to it yourself.
+// WithInstrument sets a function that adds hooks to the client that Buckets uses, such as
+// the tracing hooks of redisotel. New calls it once. With ContextTimeoutEnabled that is
+// the client given to New: do not add the same hooks to it elsewhere. Otherwise it is a copy
+// of that client, without its hooks.
 //
-// Every request is then a command of its own with its caller's context, so that every
-// span has its caller's as its parent; otherwise requests of many callers may share a
-// pipeline. By default, and for nil, nothing is added. NewWithClient has no use for it.
+// With WithInstrument every request is a command of its own, with its caller's context, so
+// every span has its caller's span as its parent. Otherwise requests of many callers may share
+// a pipeline. By default, and for nil, no hooks are added. NewWithClient ignores it.
 func WithInstrument(instrument func(redis.UniversalClient)) Option {
 	return func(c *config) { c.instrument = instrument }
 }
 
-// WithLease lets each process take tokens ahead of the requests that will need them, so that
-// a key that is asked for all the time does not cost a round trip each time: a
-// Take or TryAcquire takes its cost and as many whole tokens as are there, up to
-// tokens in all, and those that follow spend them in the process. What is left is given back
-// maxAge after it came, or on Close, which the program then has to call.
+// WithLease makes each process take more tokens than a request needs, and keep them for the
+// next requests, so that a hot key does not cost a round trip each time. A Take or TryAcquire
+// takes its cost and as many whole tokens as the bucket has, up to tokens in all. The next
+// calls spend them in the process. The rest is given back maxAge after it was taken, or by
+// Close, which the program must call.
 //
-// Only a key that is asked for again within maxAge gets a lease, unless there are
-// hardly any, and at most MaxLeases keys have one at a time. Requests for other keys go straight to
-// the server, so they cost one round trip, as without leases.
+// A key gets a lease when it is requested again within maxAge, or at once while fewer than
+// four keys have one. At most MaxLeases keys have leases at a time. Requests for other keys
+// cost one round trip, as without leases.
 //
-// The server's last answer is an upper bound: what it could not cover is refused
-// here and costs no round trip either, until the instant that the refusal
-// names, and for a minute after the answer at most. What this process gives back ends
-// that, what others give back does not.
+// The server's last answer is an upper bound: a cost that it could not cover is refused
+// in the process, without a round trip, until the instant that the refusal names, and at
+// most for a minute after the answer. When this process gives tokens back, that ends at once;
+// tokens that other processes give back are noticed at that instant.
 //
-// Since tokens are paid for before they are spent, all processes together never get
-// more than capacity + refill * time from the first request on. In a window that
-// begins later they may also spend what they hold at its beginning, at most a lease
-// for each process: a limit of tokenbucket.Within counts the instants at which tokens
-// are taken, not those at which they are spent. As much may lie idle for maxAge while
-// others are refused. So choose a lease so small that those of all processes together are a
-// small part of the capacity, and an age of a fraction of a second. More than the
-// capacity is the same as the capacity.
+// Tokens are taken on the server before they are spent, so all processes together never get
+// more than capacity + refill * time from the first request on. In a window that begins
+// later, each process may also spend the lease that it holds when the window begins: a limit
+// of tokenbucket.Within counts the instants at which tokens are taken, not those at which
+// they are spent. A lease may also lie idle for maxAge while other processes are refused. So
+// choose leases that together are a small part of the capacity, and an age of a fraction
+// of a second. A lease above the capacity is cut to the capacity.
 //
-// Wait, the methods that end in Each, and costs above the lease go straight to the server, and
-// do not count what is leased. Wait returns in order of arrival; requests that spend a
-// lease meanwhile do not delay it, since those tokens were taken before.
+// Wait, the methods that end in Each, and costs above the lease go straight to the server and
+// do not count leased tokens. Wait returns in order of arrival; requests that spend a
+// lease meanwhile do not delay it, since their tokens were taken before.
 //
-// The figures of a Decision are those of the server's last answer, with what is left
-// here and what was refilled since; what others took since is missing. A wait is
-// counted from the server's answer and suffices.
+// The figures of a Decision are those of the server's last answer, plus the tokens left in the
+// lease and the refill since. Tokens that others took since are not subtracted. A wait counts
+// from the server's answer and is long enough.
 //
 // By default, there are no leases.
 func WithLease(tokens float64, maxAge time.Duration) Option {

@@ -7,11 +7,11 @@ import (
 	"github.com/aa014e13/tokenbucket"
 )
 
-// price is what a request costs, in tokens: the same of every limit, or a cost of its own
-// for each of them. Its methods are those of tokenbucket.Limits for either.
+// price is the cost of a request, in tokens: the same for every limit, or one for each
+// limit. Its methods call those of tokenbucket.Limits for either form.
 type price struct {
 	cost float64
-	each []float64 // in the order of the limits; nil if cost counts
+	each []float64 // in the order of the limits; nil if cost is used, otherwise cost is 0
 }
 
 // noCost is above any capacity.
@@ -39,7 +39,7 @@ func (p price) isFree() bool {
 	return p.cost == 0
 }
 
-// takes reports whether anything is taken, and not given back.
+// takes reports whether any cost is above 0: tokens are taken, not given back.
 func (p price) takes() bool {
 	for _, cost := range p.each {
 		if cost > 0 {
@@ -49,7 +49,7 @@ func (p price) takes() bool {
 	return p.cost > 0
 }
 
-// reversed returns the price that gives the same back, and more.
+// reversed returns the price that gives the same tokens back, and more of them.
 func (p price) reversed(more float64) price {
 	back := price{cost: -(p.cost + more)}
 	for _, cost := range p.each {
@@ -76,8 +76,8 @@ func (p price) canBePaid(limits tokenbucket.Limits) bool {
 	return ok
 }
 
-// legible returns a price that the script can read. The script is not asked for prices that
-// are free or can never be paid: it refuses noCost, and returns what there is.
+// legible returns the price to send to the script. For a price that is free or can never be
+// paid that is noCost: the script refuses it, and returns the bucket's state.
 func (p price) legible(limits tokenbucket.Limits) price {
 	if !p.isFree() && p.canBePaid(limits) {
 		return p
@@ -99,7 +99,7 @@ func (p price) take(limits tokenbucket.Limits, states []tokenbucket.State, now t
 	return limits.Take(states, now, p.cost)
 }
 
-// checkAmount returns ErrInvalidCost for what cannot be given back or charged.
+// checkAmount returns ErrInvalidCost for a price that cannot be given back or charged.
 func (p price) checkAmount(limits tokenbucket.Limits) error {
 	if p.each != nil {
 		return limits.RefundEach(full(limits), 0, p.each...)
@@ -107,7 +107,8 @@ func (p price) checkAmount(limits tokenbucket.Limits) error {
 	return limits.Refund(full(limits), 0, p.cost)
 }
 
-// check returns what a bucket's Wait returns for a price that can never be paid.
+// check returns the error of tokenbucket.Bucket.Wait for a price that can never be paid, and
+// nil for all others.
 func (p price) check(limits tokenbucket.Limits) error {
 	if p.fits(limits) && p.canBePaid(limits) {
 		return nil
@@ -128,7 +129,7 @@ func (p price) check(limits tokenbucket.Limits) error {
 	return err
 }
 
-// The methods that a Fallback may have besides its own.
+// The optional methods of a Fallback.
 type (
 	eachTaker interface {
 		TakeEach(key string, costs ...float64) tokenbucket.Decision
@@ -153,7 +154,7 @@ type (
 	}
 )
 
-// takeFrom lets the fallback decide. It returns err if that cannot.
+// takeFrom asks the fallback. It returns err if the fallback lacks the method.
 func (p price) takeFrom(f Fallback, key string, err error) (tokenbucket.Decision, error) {
 	if p.each == nil {
 		return f.Take(key, p.cost), nil

@@ -5,10 +5,10 @@ import (
 	"time"
 )
 
-// recent knows which keys were asked for within an age: a key that is not asked for again
-// would pay for its lease with a second round trip, to give it back. It is a table of
-// hashes. A key takes the place of another with the same remainder, which then counts as
-// not asked for: that costs no more than a lease.
+// recent remembers which keys were requested within an age. A lease of a key that is not
+// requested again would cost a second round trip, to give it back. recent is a table of
+// hashes. A key replaces another key with the same remainder, which then counts as
+// not requested: it gets its lease later.
 type recent struct {
 	seed   maphash.Seed
 	age    time.Duration
@@ -22,7 +22,7 @@ func newRecent(age time.Duration) *recent {
 	return &recent{seed: maphash.MakeSeed(), age: age}
 }
 
-// note notes that a key is asked for, and reports whether it was within the age before.
+// note notes a request for a key, and reports whether there was another within the age before.
 func (r *recent) note(key string, now time.Duration) (again bool) {
 	hash := maphash.String(r.seed, key)
 	place := &r.places[hash%uint64(len(r.places))]

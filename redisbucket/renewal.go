@@ -7,14 +7,14 @@ import (
 	"time"
 )
 
-// renewal is a lease's round trip to the server, on behalf of all callers that wait.
+// renewal is a round trip to the server that renews a lease, for all callers that wait.
 type renewal struct {
 	*leases
 	l *lease
 }
 
-// beginLocked lets the renewal begin, unless tokens that have expired are to go back
-// before.
+// beginLocked marks the renewal as under way, and reports true. If expired tokens have to be
+// given back first, it starts that instead and reports false; the renewal follows.
 func (r renewal) beginLocked() bool {
 	if r.l.hasExpired(r.now()) {
 		r.giveBackLocked(r.l)
@@ -25,8 +25,8 @@ func (r renewal) beginLocked() bool {
 	return true
 }
 
-// lead carries the renewal out. The caller does it itself if it can wait
-// for the answer: another goroutine would take as long to wake as the answer does.
+// lead carries the renewal out, in the caller's goroutine if the caller can wait for the
+// answer: to wake another goroutine would take as long as the answer does.
 func (r renewal) lead(ctx context.Context) {
 	if r.server.canWait(ctx) {
 		r.carryOut()
@@ -35,9 +35,8 @@ func (r renewal) lead(ctx context.Context) {
 	}
 }
 
-// carryOut asks the server for what the first caller is short of, and for as much
-// more as the lease holds. However that ends, by a panic of the error handler that
-// the caller recovers from, say, no other caller is left waiting.
+// carryOut asks the server for the tokens that newRequest returns, and serves the callers. No
+// caller is left waiting if it panics, for example in the error handler.
 func (r renewal) carryOut() {
 	defer r.underWay.Done()
 	r.gather()
@@ -54,8 +53,8 @@ func (r renewal) carryOut() {
 	a, err = r.server.ask(ctx, req)
 }
 
-// gather lets callers come that are about to, so that what they need is asked for, too.
-// It yields until no more come, but not for long.
+// gather yields to goroutines that are about to call, so that the request includes their
+// costs. It ends when no more come, or after four turns.
 func (r renewal) gather() {
 	for before, n, turn := 0, 1, 0; n > before && turn < 4; turn++ {
 		runtime.Gosched()
@@ -65,8 +64,9 @@ func (r renewal) gather() {
 	}
 }
 
-// newRequest returns what is to be taken for the callers that wait, and besides up to a whole
-// lease.
+// newRequest returns the request for the costs of all callers that wait and up to a whole
+// lease besides. Only the first caller's missing tokens must be there; the rest is taken if
+// it is.
 func (r renewal) newRequest() (ctx context.Context, req request, now time.Duration) {
 	r.mu.Lock()
 	defer r.unlock()
@@ -80,7 +80,7 @@ func (r renewal) newRequest() (ctx context.Context, req request, now time.Durati
 	return context.WithoutCancel(first.ctx), req, r.now()
 }
 
-// heedLocked notes what the server answered, and settles the first caller by it.
+// heedLocked notes the server's answer, and settles the first caller by it.
 func (r renewal) heedLocked(req request, a answer, asked time.Duration) error {
 	now, states, err := a.states(r.server.limits, req)
 	if err != nil {
@@ -95,14 +95,14 @@ func (r renewal) heedLocked(req request, a answer, asked time.Duration) error {
 		return nil
 	}
 	l.gain(r.limits, req.cost+a.further(), r.maxAge)
-	if !c.gone { // otherwise its tokens are there for the others
+	if !c.gone { // otherwise its tokens stay in the lease
 		c.settleLocked(l.grant(l.seen.arrived, c.cost), nil)
 	}
 	return nil
 }
 
-// serveLocked serves the callers that have waited for a round trip that is over, in order of
-// arrival, until one of them needs another renewal.
+// serveLocked serves the callers after a round trip, in order of arrival, until one of them
+// needs another renewal. err is the error of the round trip, nil if it succeeded.
 func (r renewal) serveLocked(err error) {
 	l := r.l
 	l.refunding = false
@@ -125,7 +125,7 @@ func (r renewal) serveLocked(err error) {
 	r.setSweeperLocked(l.ends())
 }
 
-// serveOneLocked settles a caller, unless the server has to be asked for it.
+// serveOneLocked settles a caller. It reports false if only another renewal can.
 func (r renewal) serveOneLocked(c *caller, now time.Duration, err error) bool {
 	if c.gone {
 		return true

@@ -21,22 +21,22 @@ var digest = func() string {
 	return hex.EncodeToString(sum[:])
 }()
 
-// mode is what a request does about tokens that are not there.
+// mode is what a request does if the bucket has too few tokens.
 type mode int
 
 const (
-	waits   mode = iota // it is refused if they are not there within its patience
-	charges             // it takes them all the same
+	waits   mode = iota // it is refused unless the bucket has them within its patience
+	charges             // it takes them anyway
 	looks               // it takes nothing and writes nothing
 )
 
-// request is what the script is asked.
+// request is a request to the script.
 type request struct {
-	key      string // as Redis has it
+	key      string // with the prefix
 	price           // tokens to take; below 0 they are given back
 	mode     mode
-	patience time.Duration // the longest wait that is accepted, whole microseconds count
-	further  float64       // tokens to take besides, as many whole ones as are there
+	patience time.Duration // the longest wait that is accepted, in whole microseconds
+	further  float64       // more tokens to take, as many whole ones as the bucket has
 }
 
 func (r request) String() string {
@@ -50,7 +50,7 @@ func (r request) String() string {
 	}
 }
 
-// named returns a run of the script that the server knows already.
+// named returns a run of the script by its digest, for a server that knows it.
 func (r request) named(limits limitArgs) Run {
 	return Run{"evalsha", digest, r.key, r.args(limits)}
 }
@@ -93,12 +93,12 @@ func (r request) ahead() string {
 	}
 }
 
-// limitArgs is how the script gets the limits. It is not asked about those that are
-// tokenbucket.Unlimited().
+// limitArgs is the limits as the script's arguments. Limits that are tokenbucket.Unlimited()
+// are not sent.
 type limitArgs struct {
 	limits  tokenbucket.Limits
-	asked   []int    // the indices of the others
-	policy  string   // as values begin, with a space
+	asked   []int    // the indices of the limits that are sent
+	policy  string   // the beginning of a value, with a space
 	numbers []string // capacity and refill of each
 }
 
@@ -119,8 +119,8 @@ func newLimitArgs(limits tokenbucket.Limits) limitArgs {
 
 var unlimited = tokenbucket.Unlimited()
 
-// free returns the answer of a server that is asked about no limit at all.
-func (a limitArgs) free(r request) answer {
+// admitAll returns the answer if all limits are unlimited, as the script would.
+func (a limitArgs) admitAll(r request) answer {
 	word := "0"
 	if r.mode != looks && r.cost <= unlimited.Capacity {
 		word = "1"
@@ -129,14 +129,14 @@ func (a limitArgs) free(r request) answer {
 	return answer(fmt.Sprintf("%s %d %d ", word, now/1e6, now%1e6))
 }
 
-// answer is what the script says: 1 or 0 for admitted or not, with the further tokens
-// that were taken, its clock in seconds and microseconds, and the value before, if
+// answer is the script's answer: 1 or 0 for admitted or not, with the further tokens
+// that were taken, the server's clock in seconds and microseconds, and the value before, if
 // the bucket was not full.
 type answer string
 
 func (a answer) admitted() bool { return strings.HasPrefix(string(a), "1") }
 
-// further returns the tokens that were taken besides what was asked for.
+// further returns the tokens that were taken besides the price.
 func (a answer) further() float64 {
 	word, _, _ := strings.Cut(string(a), " ")
 	_, tokens, found := strings.Cut(word, "+")
@@ -215,7 +215,7 @@ func (r *reader) instant() time.Duration {
 	return time.Duration(seconds)*time.Second + time.Duration(micros)*time.Microsecond
 }
 
-// roundUp returns a wait in whole microseconds, as the server's clock counts.
+// roundUp rounds a wait up to whole microseconds, the unit of the server's clock.
 func roundUp(wait time.Duration) time.Duration {
 	if wait > math.MaxInt64-time.Microsecond {
 		return tokenbucket.Never

@@ -7,18 +7,18 @@ import (
 	"time"
 )
 
-// MaxLeases is how many keys a process has leases of at once. Requests for others go
-// straight to the server until there is room.
+// MaxLeases is the largest number of keys for which a process has leases at a time. Requests
+// for other keys go straight to the server until there is room.
 const MaxLeases = 1024
 
-// maxUntried is how many keys have leases at most when one gets a lease at its first request.
-// Further keys have to be asked for again within the age of a lease.
+// maxUntried is how many keys get a lease at their first request. While that many have
+// leases, a key has to be requested again within the age of a lease.
 const maxUntried = 4
 
-// leaseTable is which keys have leases. It has no lock.
+// leaseTable is the leases by key. It has no lock.
 type leaseTable struct {
 	byKey  map[string]*lease
-	idle   list.List // of *lease with no round trip under way; the one used last is first
+	idle   list.List // of *lease with no round trip under way, the latest used first
 	recent *recent
 }
 
@@ -26,7 +26,7 @@ func newLeaseTable(maxAge time.Duration) leaseTable {
 	return leaseTable{byKey: map[string]*lease{}, recent: newRecent(maxAge)}
 }
 
-// get returns the key's lease, nil if there is none.
+// get returns the key's lease, nil if there is none, and notes its use.
 func (t *leaseTable) get(key string, now time.Duration) *lease {
 	l := t.byKey[key]
 	if l != nil {
@@ -35,7 +35,7 @@ func (t *leaseTable) get(key string, now time.Duration) *lease {
 	return l
 }
 
-// isDue reports whether a key that has no lease is to get one.
+// isDue notes a request for a key that has no lease, and reports whether it should get one.
 func (t *leaseTable) isDue(key string, now time.Duration) bool {
 	again := t.recent.note(key, now)
 	return again || len(t.byKey) < maxUntried
@@ -51,17 +51,17 @@ func (t *leaseTable) add(key string, now time.Duration) *lease {
 	return l
 }
 
-// remove forgets a lease that is idle, or has become so.
+// remove removes a lease that is idle, and remembers its key as recent.
 func (t *leaseTable) remove(l *lease) {
 	t.recent.note(l.key, l.used)
 	t.stir(l)
 	delete(t.byKey, l.key)
 }
 
-// rest notes that a lease has no round trip under way.
+// rest makes a lease idle: it has no round trip under way any more.
 func (t *leaseTable) rest(l *lease) { l.place = t.idle.PushFront(l) }
 
-// stir notes that a lease is not idle any more.
+// stir makes a lease not idle: it gets a round trip, or is removed.
 func (t *leaseTable) stir(l *lease) {
 	if l.place != nil {
 		t.idle.Remove(l.place)
@@ -72,8 +72,8 @@ func (t *leaseTable) stir(l *lease) {
 // touch notes that an idle lease was used.
 func (t *leaseTable) touch(l *lease) { t.idle.MoveToFront(l.place) }
 
-// oldest returns the idle leases, the one used least recently first. The one that is
-// returned last may be removed.
+// oldest returns the idle leases, the least recently used first. The loop may remove the
+// lease that it has.
 func (t *leaseTable) oldest() iter.Seq[*lease] {
 	return func(yield func(*lease) bool) {
 		for e := t.idle.Back(); e != nil; {

@@ -8,20 +8,21 @@ import (
 	"github.com/aa014e13/tokenbucket"
 )
 
-// Wait takes the cost, in tokens, as soon as it is there. It asks the server once:
-// that takes the cost ahead of time, so that later requests on any
-// machine wait for longer. Then it sleeps until the cost is paid for. It returns
-// nil if the cost was taken, otherwise:
+// Wait waits until the bucket has the cost, in tokens, and takes it. It asks the server
+// once, which takes the cost ahead of time, so that later requests on any machine wait
+// longer. Then it sleeps until the cost has been refilled. It returns nil if the cost was
+// taken, otherwise:
 //
-//   - the context's error if it is done, then or while waiting
+//   - the context's error if the context is done, before or while Wait sleeps
 //   - ErrInvalidCost for a cost that is negative or NaN
-//   - ErrCostExceedsCapacity for one that can never be met
+//   - ErrCostExceedsCapacity for a cost above the capacity
 //   - a *DeadlineError, at once, if the wait would outlast the context's deadline
+//   - ErrUnavailable and ErrForeignKey, as all methods
 //
-// When the context ends while it sleeps, the cost is given back, which may take as long as
-// WithTimeout says. Those that come next gain; those that sleep already are not
-// woken. If the server is away by then, or the process dies, the tokens are
-// lost: the bucket has that much less, once.
+// If the context ends while Wait sleeps, the cost is given back, which may take as long as
+// the timeout of WithTimeout. Later requests get the tokens; callers that sleep already are
+// not woken. If the server is away then, or the process dies, the tokens are lost: the
+// bucket has that much less, once.
 func (b *Buckets) Wait(ctx context.Context, key string, cost float64) error {
 	return b.wait(ctx, key, price{cost: cost})
 }
@@ -49,7 +50,7 @@ func (b *Buckets) wait(ctx context.Context, key string, p price) error {
 	return b.sleep(ctx, r, a.admitted(), roundUp(wait))
 }
 
-// patience returns how long a caller can wait.
+// patience returns how long a caller can wait by its context.
 func patience(ctx context.Context) time.Duration {
 	deadline, ok := ctx.Deadline()
 	if !ok {
@@ -58,20 +59,21 @@ func patience(ctx context.Context) time.Duration {
 	return max(0, time.Until(deadline))
 }
 
-// sleep waits until a cost that was taken ahead of time is paid for, if it was. It
-// counts from now, which is later than the decision, so no caller leaves too early.
+// sleep waits until a cost that was taken ahead of time has been refilled; if it was not
+// taken, it returns why. The wait counts from now, after the decision, so no caller returns
+// too early.
 func (b *Buckets) sleep(ctx context.Context, r request, taken bool, wait time.Duration) error {
 	due := time.Now().Add(wait)
 	deadline, ok := ctx.Deadline()
 	switch {
 	case taken && wait == 0:
 		return nil
-	case taken && ok && deadline.Before(due): // the answer took its time
+	case taken && ok && deadline.Before(due): // the answer came late
 		b.server.giveBack(ctx, r, 0)
 		return &tokenbucket.DeadlineError{Wait: wait}
 	case !taken && ok:
 		return &tokenbucket.DeadlineError{Wait: wait}
-	case !taken: // longer than a time.Duration can say
+	case !taken: // the wait is longer than a time.Duration
 		<-ctx.Done()
 		return ctx.Err()
 	}
