@@ -83,7 +83,7 @@ func draw(pick func(*rand.Rand) uint64) func() []string {
 	})
 }
 
-// mapLookup is the limit of the machine for whoever keeps keys in a map.
+// mapLookup is the limit of the machine for limiters that keep their keys in a map.
 var mapLookup = perKey{"(map-lookup)", func(testing.TB, tokenbucket.Limit) func(string) bool {
 	m := map[string]*int{}
 	return func(key string) bool {

@@ -50,8 +50,8 @@ func (b *Buckets[K]) attend(v *visit[K]) *tokenbucket.Bucket {
 	return v.attended.bucket
 }
 
-// unattend ends a visit to an attended key, and puts it back into the table if nobody
-// else attends to it.
+// unattend ends a visit to an attended key, and puts it back into the table if no
+// other call uses it.
 func (b *Buckets[K]) unattend(v *visit[K]) {
 	if v.attended == b.overflow {
 		return

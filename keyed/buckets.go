@@ -2,10 +2,11 @@
 // of a gateway, the hosts that a crawler is polite to. It decides as
 // tokenbucket.Bucket does, with the same arithmetic, on 16 bytes a key and limit.
 //
-// A bucket that has had time to fill is the same as one never seen, so exactly
-// those are dropped, and forgetting forgives nobody: there is no time to live to
-// choose, no background goroutine and no pause. A key is remembered for at most
-// capacity / refill after its last request, and until some calls later.
+// A bucket that has had time to fill is the same as one never seen. Exactly those
+// buckets are forgotten, so no client gets tokens early. There is no time to live to
+// choose and no background goroutine. A key is remembered for at most capacity / refill
+// after its last request, and until some later calls have looked at it. The key itself may
+// stay in memory longer, in a slot that no other key needs, but Len does not count it.
 //
 // A million keys take 45 bytes each with one limit, 66 with two, their own bytes
 // not counted: go test -run TestBytesPerKey -v ./keyed. A call sweeps a hundred or so
@@ -35,15 +36,15 @@ import (
 const (
 	sweepEachCall = 4   // keys of a shard that each call looks at, to drop what is full again:
 	sweepAtOnce   = 64  // at once if its key was not known, else when so many are due
-	lookAtKeys    = 128 // that a newcomer looks at who finds no room
+	lookAtKeys    = 128 // keys that a call looks at when a new key finds no room
 	shardBits     = 8   // of a hash
 )
 
 // Buckets is a token bucket for every key. A key seen for the first time has a
-// full one. A key that is not equal to itself, such as NaN, cannot be told from
-// another one, so all of them share one bucket. A key that a Go map would refuse,
-// a slice in an interface, panics as it does there, and nothing is changed. Keys
-// are kept as they are: clone a string that was cut out of a large one.
+// full one. Keys that are not equal to themselves, such as NaN, share one bucket. A key
+// that a Go map does not accept, such as a slice in an interface, panics as it does
+// there, and nothing is changed. Keys are kept as they are: clone a string that is part
+// of a large one.
 //
 // Buckets may be used by any number of goroutines; keys rarely meet on a lock. It
 // must not be copied. The zero Buckets is not ready to use; use New.
@@ -134,8 +135,8 @@ func (c nearClock) Since(t time.Time) time.Duration {
 	return min(max(c.Clock.Since(t), math.MinInt64+1), timeline.End-1)
 }
 
-// TryAcquire takes the cost, in tokens, from the key's bucket if it is there, as
-// Bucket.TryAcquire does.
+// TryAcquire takes the cost, in tokens, from the key's bucket if the bucket holds that
+// many, as Bucket.TryAcquire does.
 func (b *Buckets[K]) TryAcquire(key K, cost float64) (wait time.Duration, ok bool) {
 	var v visit[K]
 	b.enter(&v, key)
@@ -148,7 +149,7 @@ func (b *Buckets[K]) TryAcquire(key K, cost float64) (wait time.Duration, ok boo
 	return wait, ok
 }
 
-// Take is TryAcquire with everything a header needs.
+// Take is TryAcquire, and returns everything that a header needs.
 func (b *Buckets[K]) Take(key K, cost float64) (d tokenbucket.Decision) {
 	var v visit[K]
 	b.enter(&v, key)
@@ -161,8 +162,9 @@ func (b *Buckets[K]) Take(key K, cost float64) (d tokenbucket.Decision) {
 	return d
 }
 
-// Wait takes the cost, in tokens, from the key's bucket as soon as it is there and
-// everyone who came before for this key has left. Its errors are Bucket.Wait's.
+// Wait takes the cost, in tokens, from the key's bucket. It waits until the bucket holds
+// that many and all earlier callers for this key have left. It returns the errors of
+// Bucket.Wait.
 func (b *Buckets[K]) Wait(ctx context.Context, key K, cost float64) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -192,7 +194,7 @@ func (b *Buckets[K]) Refund(key K, cost float64) error {
 	return v.limits.Refund(v.states, v.at, cost)
 }
 
-// Charge takes the cost from the key's bucket whether it is there or not, as
+// Charge takes the cost, in tokens, from the key's bucket even if the bucket holds less, as
 // Bucket.Charge does.
 func (b *Buckets[K]) Charge(key K, cost float64) error {
 	var v visit[K]
@@ -215,7 +217,7 @@ func (b *Buckets[K]) Pause(key K, d time.Duration) {
 	b.unattend(&v)
 }
 
-// Tokens returns what is left for a newcomer at the key, as Bucket.Tokens does.
+// Tokens returns how many tokens a new caller for the key finds, as Bucket.Tokens does.
 func (b *Buckets[K]) Tokens(key K) float64 {
 	var v visit[K]
 	b.enter(&v, key)
@@ -226,7 +228,7 @@ func (b *Buckets[K]) Tokens(key K) float64 {
 	return v.limits.Tokens(v.states, v.at)
 }
 
-// Waiting returns how many wait for the key, as Bucket.Waiting counts them.
+// Waiting returns how many callers wait for the key, as Bucket.Waiting counts them.
 func (b *Buckets[K]) Waiting(key K) int {
 	var v visit[K]
 	b.enter(&v, key)
@@ -237,7 +239,8 @@ func (b *Buckets[K]) Waiting(key K) int {
 	return 0
 }
 
-// Len returns how many keys are remembered, at most WithMaxKeys.
+// Len returns how many keys are remembered, at most WithMaxKeys. Some of them may be full
+// by now.
 func (b *Buckets[K]) Len() int { return int(b.len.Load()) }
 
 // Forget makes the key's bucket full again, as if the key had never been seen. Callers

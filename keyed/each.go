@@ -21,7 +21,8 @@ func (b *Buckets[K]) TryAcquireEach(key K, costs ...float64) (wait time.Duration
 	return wait, ok
 }
 
-// TakeEach is TryAcquireEach with everything a header needs, as Bucket.TakeEach is.
+// TakeEach is TryAcquireEach, and returns everything that a header needs, as
+// Bucket.TakeEach does.
 func (b *Buckets[K]) TakeEach(key K, costs ...float64) (d tokenbucket.Decision) {
 	var v visit[K]
 	b.enter(&v, key)
@@ -34,8 +35,8 @@ func (b *Buckets[K]) TakeEach(key K, costs ...float64) (d tokenbucket.Decision) 
 	return d
 }
 
-// WaitEach is Wait with one cost for each limit, in the order of Limits. Its errors are
-// Bucket.WaitEach's.
+// WaitEach is Wait with one cost for each limit, in the order of Limits. It returns the
+// errors of Bucket.WaitEach.
 func (b *Buckets[K]) WaitEach(ctx context.Context, key K, costs ...float64) error {
 	var v visit[K]
 	b.enter(&v, key)
@@ -63,8 +64,8 @@ func (b *Buckets[K]) RefundEach(key K, costs ...float64) error {
 	return v.limits.RefundEach(v.states, v.at, costs...)
 }
 
-// ChargeEach takes one cost from each limit of the key's bucket, whether it is there or
-// not, as Bucket.ChargeEach does.
+// ChargeEach takes one cost from each limit of the key's bucket, even if the bucket holds
+// less, as Bucket.ChargeEach does.
 func (b *Buckets[K]) ChargeEach(key K, costs ...float64) error {
 	var v visit[K]
 	b.enter(&v, key)

@@ -38,27 +38,27 @@ func WithClock(clock tokenbucket.Clock) Option {
 }
 
 // WithMaxKeys bounds how many keys are remembered at once, n at least 1. A new key
-// that finds no room shares one overflow bucket with the other newcomers until
-// there is some: what one of them is charged, or paused for, counts for all of them.
+// that finds no room shares one overflow bucket with the other new keys until there is
+// room: a charge or a pause of one of them counts for all of them.
 // Any caller of Forget can make the overflow bucket full. By default, there is no
 // bound but memory.
 //
 // It is tempting to forget the oldest key instead. But then a client that makes up
-// enough keys gets all others forgotten, and each forgotten key gets a fresh burst.
-// This way known keys are not affected, and all made-up keys together get what one
-// key may have.
+// enough keys gets all others forgotten, and each forgotten key gets a full bucket.
+// With the overflow bucket, known keys are not affected, and all made-up keys together
+// get as much as one key.
 //
-// The price is paid by honest clients that come back during such a flood after their
-// buckets have filled: nothing tells them from the made-up keys, so they share the
-// overflow bucket, and most of their requests are refused until there is room. To spare
-// them, choose n well above the number of clients, and keys that are hard to make up.
+// During such a flood, a client whose bucket has filled looks like a made-up key when it
+// comes back. It shares the overflow bucket, and most of its requests are refused until
+// there is room. To avoid that, choose n well above the number of clients, and keys that
+// are hard to make up.
 func WithMaxKeys(n int) Option {
 	return func(c *config) { c.maxKeys = n }
 }
 
 // WithMaxWaiters bounds how many callers of Wait may be queued at once for each key,
-// n at least 0: with 0 nobody may wait. Further ones get ErrTooManyWaiters. It also
-// bounds the queue of the bucket that newcomers share when there is no room for them.
+// n at least 0: with 0, no caller may wait. Further callers get ErrTooManyWaiters. It also
+// bounds the queue of the overflow bucket of WithMaxKeys.
 // By default, there is no bound.
 //
 // Set it where callers are not trusted: some calls take longer the longer the queue of
@@ -67,8 +67,8 @@ func WithMaxWaiters(n int) Option {
 	return func(c *config) { c.maxWaiters = n }
 }
 
-// WithLimit adds a further limit, which every request has to meet as well. By
-// default, there is only the limit given to New.
+// WithLimit adds a limit that every request has to meet as well. By default, there is only
+// the limit given to New.
 func WithLimit(limit tokenbucket.Limit) Option {
 	return func(c *config) { c.limits = append(c.limits, limit) }
 }

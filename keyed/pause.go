@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// WaitPause waits until no pause of the key's bucket lasts, as Bucket.WaitPause does.
+// WaitPause waits until the key's bucket is no longer paused, as Bucket.WaitPause does.
 func (b *Buckets[K]) WaitPause(ctx context.Context, key K) (waited time.Duration, err error) {
 	var v visit[K]
 	b.enter(&v, key)

@@ -2,8 +2,8 @@ package keyed
 
 import "github.com/aa014e13/tokenbucket"
 
-// Peek returns what Take would return now, and takes nothing. A key that was not known
-// is not remembered. If there is no room for it, Peek looks for some as Take does.
+// Peek returns what Take would return now, and takes nothing. It does not remember a new
+// key. If there is no room for a new key, Peek looks for room as Take does.
 func (b *Buckets[K]) Peek(key K, cost float64) tokenbucket.Decision {
 	var v visit[K]
 	b.enter(&v, key)

@@ -57,8 +57,8 @@ func (b *Buckets[K]) copyShard(s *shard[K], keys []K) ([]K, []tokenbucket.State)
 // Origin returns the instant from which the states' instants are counted.
 func (b *Buckets[K]) Origin() time.Time { return b.time.Origin }
 
-// Latest returns the latest reading of the clock, since the Origin. It is later than the
-// present one if the clock stepped back.
+// Latest returns the latest reading of the clock, counted from Origin. It is later than
+// the present reading if the clock stepped back.
 func (b *Buckets[K]) Latest() time.Duration {
 	latest := max(0, b.time.Now())
 	for i := range b.shards {

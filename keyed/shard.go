@@ -57,7 +57,7 @@ func (v *visit[K]) fromReading(d tokenbucket.Decision) tokenbucket.Decision {
 	return d
 }
 
-// hasten tells the sweep that the key may be full earlier than it was to be.
+// hasten lets the next sweep look at the key, which may now be full earlier than before.
 func (v *visit[K]) hasten() {
 	if v.slot >= 0 {
 		v.shard.table.hasten(v.slot)
@@ -124,7 +124,7 @@ func (b *Buckets[K]) enterUnknown(v *visit[K]) {
 	}
 	b.lookForRoom()
 	v.looked = true
-	b.enter(v, v.key) // somebody else may have brought the key
+	b.enter(v, v.key) // another call may have brought the key
 }
 
 // leave ends a visit.
@@ -190,8 +190,8 @@ func (b *Buckets[K]) takePlace() bool {
 	}
 }
 
-// sweep forgets some keys of a shard that are full again, and gives one up that
-// nobody attends to any more.
+// sweep forgets some keys of a shard that are full again, and gives up the bucket of one
+// attended key that has no users.
 func (b *Buckets[K]) sweep(s *shard[K], few int) (dropped int) {
 	dropped = s.table.sweep(few, s.latest)
 	if dropped > 0 {

@@ -12,7 +12,7 @@ import (
 
 // table maps keys to their states. It is made of groups of seven slots; a key is in
 // the slot that its hash names, or if that was taken in another of the same group, or
-// if that was full in one of the next. A word for each group tells which slots are
+// if that was full in one of the next. A word for each group says which slots are
 // taken and hints at the keys. The words of a million keys about fit into a
 // processor's cache, and three keys in five are where their hash says, so that their
 // entries are fetched meanwhile: finding a key costs one miss, its entry's.
@@ -146,7 +146,7 @@ func (t *table[K]) store(slot int, states []tokenbucket.State) {
 	}
 }
 
-// hasten tells the sweep that a key may be full earlier than it was to be.
+// hasten lets the next sweep look at a key, which may now be full earlier than before.
 func (t *table[K]) hasten(slot int) { t.fullAt[slot/slotsPerGroup] = 0 }
 
 func (t *table[K]) furtherStates(slot int) []tokenbucket.State {
