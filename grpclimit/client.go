@@ -19,12 +19,12 @@ import (
 // UnaryClientInterceptor returns an interceptor that waits before each call until the bucket
 // of its target can pay. When the server refuses a call with ResourceExhausted and says
 // how long to wait, it pauses the target for all calls. It returns
-// tokenbucket.ErrInvalidOption for options that cannot work, and the errors of
-// tokenbucket.Costs.Validate for prices.
+// tokenbucket.ErrInvalidOption for invalid options, and the errors of
+// tokenbucket.Costs.Validate for invalid prices.
 //
-// An error of the wait, as of tokenbucket.Bucket.Wait, is returned at once: the call is
-// not sent. It has the status DeadlineExceeded, Canceled or ResourceExhausted, and
-// errors.Is and errors.As find the original.
+// If the wait fails, as tokenbucket.Bucket.Wait can, the call is not sent and returns the
+// error. Its status is DeadlineExceeded, Canceled or ResourceExhausted, and errors.Is and
+// errors.As find the original error.
 //
 // The interceptor may be used by any number of connections and goroutines.
 func UnaryClientInterceptor(b httplimit.HostBuckets, opts ...ClientOption) (grpc.UnaryClientInterceptor, error) {
@@ -73,13 +73,13 @@ func (c *client) invoke(ctx context.Context, method string, request, reply any, 
 		if !again || attempt >= c.retries || !fits(ctx, wait) {
 			return refusal
 		}
-		// A retry waits for the end of the pause even if it is free: it costs so little that
-		// nothing is taken.
+		// A free call would not wait for the end of the pause, so a retry costs at least a
+		// number too small to change a bucket.
 		if err := c.wait(ctx, target, max(cost, 1e-300)); err != nil {
 			if ctx.Err() != nil {
 				return err
 			}
-			return refusal // the wait does not fit
+			return refusal // for example, the wait is longer than the deadline
 		}
 	}
 }
@@ -131,11 +131,11 @@ func (c *client) wait(ctx context.Context, target string, cost float64) error {
 	return nil
 }
 
-// heed pauses the target if the server has refused a call and says how long to wait. It
-// reports that wait, and whether the call may be sent again after it.
+// heed pauses the target if the server refused a call and says how long to wait. It
+// returns that wait, and whether the call may be sent again after it.
 //
-// ResourceExhausted without such a wait is about a quota or a message that is too large:
-// no pause would help.
+// ResourceExhausted without such a wait means a quota, or a message that is too large: a
+// pause would not help.
 func (c *client) heed(target, method string, attempt int, trailer metadata.MD, err error) (wait time.Duration, again bool) {
 	ordered, ok := retryIn(trailer, err)
 	pause := min(ordered, c.longestPause)
@@ -148,8 +148,8 @@ func (c *client) heed(target, method string, attempt int, trailer metadata.MD, e
 	return ordered, ok && ordered <= c.longestPause
 }
 
-// retryIn returns the wait that a refusal orders: by RetryInfo, which is exact, or by the
-// pushback.
+// retryIn returns the wait that a refusal orders, by RetryInfo, which is exact, or else by the
+// pushback. It reports false if there is none.
 func retryIn(trailer metadata.MD, err error) (time.Duration, bool) {
 	refusal := status.Convert(err)
 	if refusal.Code() != codes.ResourceExhausted {
@@ -169,7 +169,7 @@ func retryIn(trailer metadata.MD, err error) (time.Duration, bool) {
 	return 0, false
 }
 
-// waitError is the error of a wait, as a status.
+// waitError gives the error of a wait a status.
 type waitError struct{ err error }
 
 func (e *waitError) Error() string { return e.err.Error() }

@@ -50,16 +50,16 @@ func WithClientCosts(costs tokenbucket.Costs) ClientOption {
 	return func(c *clientConfig) { c.costs = maps.Clone(costs) }
 }
 
-// WithRetries sets how often a refused call is sent again, each time after the wait that
-// the server ordered. A call whose wait does not fit its deadline is not sent again: the
-// refusal is returned at once. Each attempt pays. By default, it is 0.
+// WithRetries sets how many times a refused call is sent again, 0 or more, each time after
+// the wait that the server ordered. If the wait would outlast the call's deadline, the
+// refusal is returned at once. Each attempt takes the call's cost. By default, it is 0.
 func WithRetries(n int) ClientOption {
 	return func(c *clientConfig) { c.retries = n }
 }
 
-// WithLongestPause sets the longest pause that a server can order, above 0. If it orders a
-// longer one, the pause is this one, and the call is not sent again. By default, it is 5
-// minutes.
+// WithLongestPause sets the longest pause that a server can order, above 0. If a server
+// orders a longer one, the target is paused for d, and the call is not sent again. By
+// default, it is 5 minutes.
 func WithLongestPause(d time.Duration) ClientOption {
 	return func(c *clientConfig) { c.longestPause = d }
 }
@@ -69,7 +69,7 @@ type ClientEvent struct {
 	Target  string        // canonical, such as dns:///api:443
 	Method  string        // full: /package.Service/Method
 	Attempt int           // 0 for the first
-	Pause   time.Duration // that began for the target, 0 for none
+	Pause   time.Duration // for which the target is paused from now on; 0 for none
 	Err     error         // of the call
 }
 

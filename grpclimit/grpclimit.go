@@ -1,12 +1,11 @@
-// Package grpclimit puts token buckets in front of gRPC services, and behind gRPC
-// clients. A refusal says when that very call would be admitted, so that a client can
-// come back then.
+// Package grpclimit limits gRPC services and gRPC clients by token buckets. A refusal says
+// when the same call would be admitted, so that a client can retry then.
 //
 // # Server
 //
 // [UnaryServerInterceptor] and [StreamServerInterceptor] ask an httplimit.Limiter, such as
 // httplimit.PerKey of keyed buckets, httplimit.Both or redisbucket. A refused call ends
-// with ResourceExhausted and, in this order of precision:
+// with ResourceExhausted and these figures, the most precise first:
 //
 //	RetryInfo               detail [1]   when the call would be admitted, to the nanosecond
 //	QuotaFailure            detail [1]   the name of the policy that refused, never the key
@@ -19,21 +18,21 @@
 //	[3] draft-ietf-httpapi-ratelimit-headers, revision 11, as in httplimit
 //
 // gRPC clients with a retry policy obey the pushback, but only if the server has not
-// sent a response header. So a refusal sends none: all its figures are trailers. An admitted call
-// has the last two trailers, too.
+// sent a response header. So a refusal sends no header: its other figures are trailers. An
+// admitted call has the last two trailers, too.
 //
 // A call that can never be admitted, or not within 2^31-1 milliseconds, is refused with a
 // pushback of -1 and without RetryInfo.
 //
-// If the limiter fails, the call is admitted; see [WithFailClosed]. If a handler panics,
-// what its call cost stays spent.
+// If the limiter fails, the call is admitted; see [WithFailClosed]. If a handler panics, the
+// cost of its call is not given back.
 //
 // # Client
 //
 // [UnaryClientInterceptor] and [StreamClientInterceptor] wait before each call until the
 // target's bucket can pay, and pause the target for all calls when the server refuses one.
-// The key of a target is its canonical name: "api:443" and "dns:///api:443" are one. Calls
-// that gRPC itself sends again, below the interceptor, pay nothing.
+// The key of a target is its canonical name: "api:443" and "dns:///api:443" have the same
+// key. Retries that gRPC itself sends, below the interceptor, take no tokens.
 package grpclimit
 
 import (
@@ -46,8 +45,8 @@ import (
 )
 
 // UnaryServerInterceptor returns an interceptor that asks a limiter about each call before
-// its handler is called. It returns tokenbucket.ErrInvalidOption for options that cannot
-// work, and the errors of tokenbucket.Costs.Validate for prices.
+// its handler is called. It returns tokenbucket.ErrInvalidOption for invalid options, and
+// the errors of tokenbucket.Costs.Validate for invalid prices.
 //
 // The interceptor may be used by any number of servers and goroutines.
 func UnaryServerInterceptor(l httplimit.Limiter, opts ...Option) (grpc.UnaryServerInterceptor, error) {
@@ -91,13 +90,13 @@ func StreamServerInterceptor(l httplimit.Limiter, opts ...Option) (grpc.StreamSe
 	}, nil
 }
 
-// server decides about calls. The gate of httplimit does most of it, so that keys,
-// fallbacks and figures are the same in both packages.
+// server decides about calls. It uses the gate of httplimit, so that keys, fallbacks and
+// figures are the same in both packages.
 type server struct {
 	*config
 	gate        *httplimit.Gate
 	prices      prices
-	waiter      waiter // for messages; nil if they are free
+	waiter      waiter // for messages; nil if messages are free
 	addressKeys addressKeys
 }
 
@@ -122,7 +121,7 @@ func newServer(l httplimit.Limiter, opts []Option) (*server, error) {
 	return s, nil
 }
 
-// ask asks about a call, and reports the decision. The error is nil if the call goes on.
+// ask decides about a call, and calls the observer. The error is nil if the call goes on.
 func (s *server) ask(ctx context.Context, method string, message any) (key string, trailer metadata.MD, err error) {
 	key = s.keyOf(ctx, method)
 	a := s.gate.Ask(ctx, key, s.costOf(ctx, method, message))

@@ -14,8 +14,8 @@ import (
 	"github.com/aa014e13/tokenbucket/httplimit"
 )
 
-// WithKey sets the function that returns the key of a call: calls with the same key
-// share what the limiter has for it. It is called by any number of goroutines. A call for
+// WithKey sets the function that returns the key of a call: calls with the same key share a
+// bucket of the limiter. It is called by any number of goroutines. A call for
 // which it returns "" counts by its address, under a key that no other key can equal. It
 // overrides WithMetadataKey and WithAPIKey. By default, and for nil, the key is the peer's
 // address: an IPv4 address whole, an IPv6 address by its first 64 bits, without port and
@@ -25,14 +25,14 @@ func WithKey(key func(ctx context.Context, fullMethod string) string) Option {
 }
 
 // WithMetadataKey takes a value of the call's metadata as the key, as
-// httplimit.WithKeyHeader does: of the names given here, in order, the first that the
-// call has. A call without any counts by its address. By default, none counts.
+// httplimit.WithKeyHeader does: that of the first of the names that the call has. A call
+// with none of them counts by its address. By default, metadata is not read.
 func WithMetadataKey(names ...string) Option {
 	return withMetadata(httplimit.WithKeyHeader(names...))
 }
 
 // WithAPIKey is WithMetadataKey for secrets: the key is made of the SHA-256 of the value.
-// By default, none counts.
+// By default, metadata is not read.
 func WithAPIKey(names ...string) Option {
 	return withMetadata(httplimit.WithAPIKey(names...))
 }
@@ -57,8 +57,8 @@ func withMetadata(opts ...httplimit.Option) Option {
 
 // WithCertificateKey takes the identity in the client's verified TLS certificate as the
 // key: its first URI, such as a SPIFFE ID, or else its subject. A call without one counts
-// by its address. It is a function for WithKey: the later of the two counts. By default,
-// certificates do not count.
+// by its address. It sets the function of WithKey: of the two options, the later one is
+// used. By default, certificates are not read.
 func WithCertificateKey() Option {
 	return WithKey(func(ctx context.Context, _ string) string { return certificateIdentity(ctx) })
 }
@@ -94,8 +94,8 @@ func (s *server) keyOf(ctx context.Context, method string) string {
 	}
 }
 
-// addressKey returns the key of a call by the peer's address alone. It remembers those of
-// TCP connections: making one takes longer than the decision.
+// addressKey returns the key of a call by the peer's address alone. It caches the keys of
+// TCP connections, since to make a key takes longer than the decision.
 func (s *server) addressKey(ctx context.Context) string {
 	p, ok := peer.FromContext(ctx)
 	if !ok {
@@ -121,12 +121,13 @@ type addressKey struct {
 	key  string
 }
 
-// addressKeys are the keys of connections that have called lately, by the peer's port,
-// which few connections share.
+// addressKeys is a cache of the keys of connections, by the peer's port modulo its size. A
+// connection replaces another one in the same place; each entry is immutable, so readers
+// need no lock.
 type addressKeys [1024]atomic.Pointer[addressKey]
 
-// requestOf returns the parts of a call of which keys are made, as the HTTP request that
-// it is.
+// requestOf returns an HTTP request with the parts of a call from which httplimit makes keys:
+// the peer's address and, if it is used, the metadata.
 func (s *server) requestOf(ctx context.Context) *http.Request {
 	r := &http.Request{}
 	if p, ok := peer.FromContext(ctx); ok && p.Addr != nil {

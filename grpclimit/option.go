@@ -14,8 +14,8 @@ import (
 type Option func(*config)
 
 type config struct {
-	http          []httplimit.Option // those that are the same in httplimit
-	address       []httplimit.Option // those of WithAddress
+	http          []httplimit.Option // options that httplimit carries out
+	address       []httplimit.Option // the options of WithAddress
 	readsMetadata bool
 	key           func(ctx context.Context, fullMethod string) string
 	costs         tokenbucket.Costs
@@ -61,9 +61,11 @@ func WithCost(cost func(ctx context.Context, fullMethod string, message any) flo
 
 // WithMessageCost makes each message that a stream's handler receives wait until its cost,
 // in tokens, is there. It is called by any number of goroutines. The limiter must have a
-// method Wait(ctx context.Context, key string, cost float64) error, as those of this
-// module have. If the stream's context ends first, or its deadline would, RecvMsg returns
-// an error. By default, and for nil, messages are free.
+// method Wait(ctx context.Context, key string, cost float64) error, as the limiters of this
+// library have. If the stream's context ends first, or the wait would outlast its deadline,
+// RecvMsg returns an error. If the limiter fails, the message goes on, or is refused with
+// WithFailClosed; the limiter of WithFallback is not asked about messages. By default, and
+// for nil, messages are free.
 func WithMessageCost(cost func(ctx context.Context, fullMethod string, message any) float64) Option {
 	return func(c *config) { c.messageCost = cost }
 }
@@ -72,17 +74,17 @@ func WithMessageCost(cost func(ctx context.Context, fullMethod string, message a
 // httplimit.WithPolicyNames does. By default, they are "default", "default-2" and so on.
 func WithPolicyNames(names ...string) Option { return with(httplimit.WithPolicyNames(names...)) }
 
-// WithoutRateLimit leaves the trailers ratelimit and ratelimit-policy out. By default, every
-// call has them.
+// WithoutRateLimit omits the trailers ratelimit and ratelimit-policy. By default, every call
+// has them.
 func WithoutRateLimit() Option { return with(httplimit.WithoutRateLimit()) }
 
 // WithFallback sets a limiter that decides when the first one fails. By default, there is
 // none.
 func WithFallback(l httplimit.Limiter) Option { return with(httplimit.WithFallback(l)) }
 
-// WithReportOnly admits all calls, and reports to the observer what would have been
-// refused. Messages do not wait: those that would have waited are reported. By default,
-// refusals are sent.
+// WithReportOnly admits all calls, and reports to the observer which calls would have been
+// refused. Messages do not wait: the observer gets those that would have waited. By default,
+// calls are refused and messages wait.
 func WithReportOnly() Option {
 	return func(c *config) {
 		c.http = append(c.http, httplimit.WithReportOnly())
@@ -90,8 +92,8 @@ func WithReportOnly() Option {
 	}
 }
 
-// WithFailClosed refuses calls that no limiter could decide about, with Unavailable and a
-// RetryInfo of retryAfter. By default, such calls are admitted.
+// WithFailClosed refuses calls when the limiter fails, and the fallback if there is one, with
+// Unavailable and a RetryInfo of retryAfter. By default, such calls are admitted.
 func WithFailClosed(retryAfter time.Duration) Option {
 	return func(c *config) {
 		c.http = append(c.http, httplimit.WithFailClosed(retryAfter))

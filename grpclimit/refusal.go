@@ -33,7 +33,7 @@ const (
 	never       = "this can never be admitted: ask for less"
 )
 
-// figures returns the trailers of a call that goes on, nil for none.
+// figures returns the trailers of a call that goes on, nil if it has none.
 func figures(a *httplimit.Answer) metadata.MD {
 	text := a.AppendRateLimit(make([]byte, 0, 96))
 	if len(text) == 0 {
@@ -59,8 +59,8 @@ func (s *server) refuse(a *httplimit.Answer) (metadata.MD, error) {
 	return metadata.MD{pushback: values[:1:1], rateLimit: values[1:2:2], policies: values[2:]}, refused
 }
 
-// refusedError is what the error of package status is, and has room for the values of the
-// trailers: so both are one allocation.
+// refusedError is an error with a status, like that of package status, and the values of the
+// trailers: together they are one allocation.
 type refusedError struct {
 	status   *status.Status
 	trailers [3]string
@@ -76,15 +76,15 @@ func (s *server) undecided() refusal {
 	return refusal{code: codes.Unavailable, about: unavailable, wait: s.closedFor}
 }
 
-// refusal is what is sent instead of an answer.
+// refusal is the figures of a call that is refused.
 type refusal struct {
 	code   codes.Code
-	about  string        // the message begins with it
-	wait   time.Duration // until the same would be admitted
-	policy string        // that refused, "" if none did
+	about  string        // the beginning of the message
+	wait   time.Duration // until the same call would be admitted
+	policy string        // the policy that refused, "" if none did
 }
 
-// longestPushback is the longest wait that clients read, by gRFC A6.
+// longestPushback is the longest wait that clients accept, by gRFC A6.
 const longestPushback = math.MaxInt32 * time.Millisecond
 
 // retryDelay returns the wait, and false if a client cannot be asked to wait as long.
@@ -92,9 +92,9 @@ func (r refusal) retryDelay() (time.Duration, bool) {
 	return r.wait, r.wait != tokenbucket.Never && r.wait <= longestPushback
 }
 
-// texts returns a beginning, the pushback and the message, all of which are parts of one
-// string. The pushback is the wait in milliseconds, rounded up, and -1 for one that is too
-// long.
+// texts returns begin as a string, the pushback and the message. All are parts of one string,
+// so they are one allocation. The pushback is the wait in milliseconds, rounded up, or -1 if
+// retryDelay reports false.
 func (r refusal) texts(begin []byte) (beginning, back, message string) {
 	from := len(begin)
 	text := append(begin, r.about...)
@@ -119,9 +119,9 @@ func (r refusal) err() (metadata.MD, error) {
 // status returns a status with RetryInfo, if there is a time to retry, and QuotaFailure,
 // if a policy refused.
 //
-// It is tempting to send them as the trailer grpc-status-details-bin, which costs half as
-// many allocations. But then an interceptor further out that changes the code makes
-// clients see Internal, since the two codes differ.
+// It is tempting to send the details as the trailer grpc-status-details-bin, which takes half
+// as many allocations. But if an outer interceptor then changes the status code, the trailer
+// still has the old one, and clients report Internal.
 func (r refusal) status(message string) *status.Status {
 	f := forms.Get().(*form)
 	defer forms.Put(f)
@@ -134,11 +134,11 @@ func (r refusal) status(message string) *status.Status {
 		f.violation.Subject = r.policy
 		f.add(&f.packedQuota, &f.quota)
 	}
-	return status.FromProto(&f.status) // which copies it
+	return status.FromProto(&f.status) // a deep copy: nothing refers to f when it goes back
 }
 
-// form is a status to be filled in and copied: packing details anew takes more than twice
-// as many allocations.
+// form is a status that is filled in and then copied, from a pool: to make and pack new details
+// takes more than twice as many allocations. A form belongs to one call of status at a time.
 type form struct {
 	status                   spb.Status
 	packedRetry, packedQuota anypb.Any
@@ -164,7 +164,7 @@ func typeURL(m proto.Message) string {
 
 // add packs a detail and adds it to the status.
 func (f *form) add(packed *anypb.Any, detail proto.Message) {
-	// It fails only for strings that are not UTF-8; names of policies are ASCII.
+	// Marshalling fails only for strings that are not UTF-8; names of policies are ASCII.
 	packed.Value, _ = proto.MarshalOptions{}.MarshalAppend(packed.Value[:0], detail)
 	f.status.Details = append(f.status.Details, packed)
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/aa014e13/tokenbucket/httplimit"
 )
 
-// waiter is a limiter whose requests can wait for their turn.
+// waiter is the optional method of a limiter that WithMessageCost needs.
 type waiter interface {
 	Wait(ctx context.Context, key string, cost float64) error
 }
@@ -37,7 +37,7 @@ func (l *limitedStream) RecvMsg(message any) error {
 	return l.wait(cost)
 }
 
-// watch takes the cost of a message, and reports one that would have had to wait.
+// watch takes the cost of a message, and reports the message if it would have waited.
 func (l *limitedStream) watch(cost float64) {
 	a := l.server.gate.Ask(l.Context(), l.key, cost)
 	if e := a.Event(); e.Refused || e.Err != nil {
@@ -45,7 +45,8 @@ func (l *limitedStream) watch(cost float64) {
 	}
 }
 
-// wait waits for the turn of a message. It returns an error if the message does not go on.
+// wait waits until the limiter has the cost of a message. It returns an error if the message
+// must not be delivered.
 func (l *limitedStream) wait(cost float64) error {
 	err := l.server.waiter.Wait(l.Context(), l.key, cost)
 	if err == nil {
@@ -64,7 +65,8 @@ func (l *limitedStream) report(e httplimit.Event) {
 	}
 }
 
-// refuse returns the error of a message whose wait failed, nil if it goes on all the same.
+// refuse returns the error for a message whose wait failed, nil if the message is delivered
+// anyway.
 func (l *limitedStream) refuse(err error, d *tokenbucket.Decision) error {
 	var deadline *tokenbucket.DeadlineError
 	r := refusal{code: codes.ResourceExhausted, about: exceeded, wait: tokenbucket.Never}
