@@ -46,10 +46,12 @@ func (t *Traffic) search(refillPerSec, share, enough float64) float64 {
 	}
 	least, largest := math.Inf(1), 0.0
 	for _, trace := range t.traces {
-		s.split(trace)
 		for _, a := range trace {
 			least, largest = min(least, a.Cost), max(largest, a.Cost)
 		}
+	}
+	for _, trace := range t.traces {
+		s.split(trace, least*billion)
 	}
 	slices.SortFunc(s.periods, func(a, b period) int { return cmp.Compare(b.need, a.need) })
 	if least == largest {
@@ -58,20 +60,24 @@ func (t *Traffic) search(refillPerSec, share, enough float64) float64 {
 	return max(least, s.descend(0, enough*billion)/billion)
 }
 
-// split adds the busy periods of a trace.
-func (s *searcher) split(t trace) {
+// split adds the busy periods of a trace that need more than the least cost. The others
+// refuse nothing at any capacity that search may return; of a key that comes rarely, they
+// are nearly all.
+func (s *searcher) split(t trace, least float64) {
 	var d debt
 	start, need := 0, 0.0
 	for i, a := range t {
 		owed := d.at(a.At, s.refill)
 		if owed == 0 && i > start {
-			s.periods = append(s.periods, period{need, t[start:i]})
+			if need > least {
+				s.periods = append(s.periods, period{need, t[start:i]})
+			}
 			start, need = i, 0
 		}
 		d.spent += a.Cost * billion
 		need = max(need, owed+a.Cost*billion)
 	}
-	if len(t) > 0 {
+	if need > least {
 		s.periods = append(s.periods, period{need, t[start:]})
 	}
 }
