@@ -21,7 +21,7 @@ import (
 // asker takes cost at an instant since the bucket's origin, or says how long to wait.
 type asker func(at time.Duration, cost float64) (wait time.Duration, ok bool)
 
-// exact is a peer that can be told what time it is.
+// exact is a peer whose clock can be set.
 type exact struct {
 	name    string
 	numbers func(vectors.Sequence) bool // whether it has a way to say them
@@ -78,7 +78,7 @@ func spacedNumbers(s vectors.Sequence) bool {
 // origin is when all buckets were made.
 var origin = time.Unix(1_000_000_000, 0)
 
-// handClock is set by hand; nobody sleeps on it. It fits ours, and juju's.
+// handClock is set by hand, and never sleeps. It implements the Clock of ours and of juju.
 type handClock struct{ now time.Time }
 
 func newHandClock() *handClock { return &handClock{origin} }
@@ -132,7 +132,7 @@ func askRunningLevel(_ testing.TB, limits []tokenbucket.Limit) asker {
 	}
 }
 
-// nanoseconds rounds seconds up, and what is beyond a Duration is Never.
+// nanoseconds rounds seconds up. It returns Never beyond the range of a Duration.
 func nanoseconds(seconds float64) time.Duration {
 	if ns := math.Ceil(seconds * 1e9); ns < math.MaxInt64 {
 		return time.Duration(ns)
@@ -158,8 +158,8 @@ func askRate(_ testing.TB, limits []tokenbucket.Limit) asker {
 	}
 }
 
-// askJuju learns the wait from a second bucket with the same past, since whoever is
-// told a wait there has spent the tokens.
+// askJuju gets the wait from a second bucket with the same history, since juju spends the
+// tokens when it reports a wait.
 func askJuju(_ testing.TB, limits []tokenbucket.Limit) asker {
 	type grant struct {
 		at   time.Duration
@@ -253,8 +253,8 @@ func percent(part, whole int) string {
 	return fmt.Sprintf("%.1f %%", 100*float64(part)/float64(whole))
 }
 
-// TestExactness sends sequences worked out in exact rational arithmetic through every
-// peer that can be told the time, where it has a way to say their numbers.
+// TestExactness runs sequences computed in exact rational arithmetic on every peer whose
+// clock can be set, if the peer can express their numbers.
 func TestExactness(t *testing.T) {
 	sequences := vectors.All()
 	for _, p := range exacts {

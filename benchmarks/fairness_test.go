@@ -72,7 +72,7 @@ func queueFailsafe(testing.TB) queue {
 	}
 }
 
-// queueThrottled has no queue: who is refused comes back when told to.
+// queueThrottled has no queue: a refused request is sent again after the reported wait.
 func queueThrottled(tb testing.TB) queue {
 	limiter := throttledLimiter(tb, tenPerSecond, must[throttled.GCRAStoreCtx](tb)(memstore.NewCtx(0)))
 	ask := func(cost int) (time.Duration, bool) {
@@ -143,17 +143,17 @@ func afterCancelled(tb testing.TB, p fair) time.Duration {
 	return left
 }
 
-// TestFairness tells, on a virtual clock, how long a large request waits among small
+// TestFairness reports, on a virtual clock, how long a large request waits among small
 // ones, and what those behind a waiter gain when it gives up. At best it is 0.5 s, the
 // time in which 5 tokens come, and 0.1 s.
 func TestFairness(t *testing.T) {
 	for _, p := range fairs {
 		t.Run(p.name, func(t *testing.T) {
 			large := inBubble(t, p, largeAmongSmall)
-			t.Attr("5_tokens_among_single_ones", told(large))
+			t.Attr("5_tokens_among_single_ones", inWords(large))
 			next := "cannot give up"
 			if p.cancelable {
-				next = told(inBubble(t, p, afterCancelled))
+				next = inWords(inBubble(t, p, afterCancelled))
 			}
 			t.Attr("1_token_behind_a_cancelled_5", next)
 			if p.name == ours {
@@ -170,7 +170,7 @@ func inBubble(t *testing.T, p fair, scene func(testing.TB, fair) time.Duration) 
 	return left
 }
 
-func told(left time.Duration) string {
+func inWords(left time.Duration) string {
 	if left >= longest {
 		return fmt.Sprintf("not within %v", longest)
 	}

@@ -84,8 +84,8 @@ func parallel(b *testing.B, peer string, want bool, each func() (admit func() bo
 	reportWrong(b, peer, int(all.Load()))
 }
 
-// reportWrong tells the share of decisions that came out wrong: they count as
-// wrong, however fast they were. None of ours may.
+// reportWrong reports the share of decisions that were wrong. If one of ours was, the
+// benchmark fails.
 func reportWrong(b *testing.B, peer string, wrong int) {
 	b.ReportMetric(100*float64(wrong)/float64(b.N), "%wrong")
 	if wrong > 0 && strings.HasPrefix(peer, ours) {

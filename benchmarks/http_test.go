@@ -139,8 +139,8 @@ func BenchmarkHTTP(b *testing.B) {
 	}
 }
 
-// TestHTTPFields tells which fields each peer sets, and in which it tells a refused
-// client when to come back.
+// TestHTTPFields reports which fields each peer sets, and which of them say when a refused
+// client may retry.
 func TestHTTPFields(t *testing.T) {
 	for _, m := range middlewares[1:] {
 		t.Run(m.name, func(t *testing.T) {

@@ -45,7 +45,7 @@ func openSinceSwap(testing.TB, tokenbucket.Limit) func() bool {
 	return func() bool { return swap(&word, int64(time.Since(origin))) }
 }
 
-// swap tries until nobody came between.
+// swap tries until no other goroutine changed the word meanwhile.
 func swap(word *atomic.Int64, add int64) bool {
 	for {
 		old := word.Load()
@@ -93,8 +93,8 @@ func BenchmarkOne(b *testing.B) {
 	}
 }
 
-// BenchmarkMachine tells the state of the machine while a table is measured: what one
-// decision cannot do without, with 1 and with 2 goroutines.
+// BenchmarkMachine measures the state of the machine for a table: the operations that every
+// decision needs, with 1 and with 2 goroutines.
 func BenchmarkMachine(b *testing.B) {
 	for _, t := range tables {
 		if t.bench == "" {

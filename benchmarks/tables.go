@@ -6,11 +6,11 @@ import (
 	"strings"
 )
 
-// table is what is run for it in a round, and what is shown of that.
+// table is the benchmarks of a round that make a table of README.md, and its columns.
 type table struct {
 	number, title string
 	note          string
-	test          string // what tells its rows as attributes, and comes out alike each time
+	test          string // reports rows as attributes, the same in each run
 	bench         string // the benchmark, after "Benchmark"
 	passes        []pass
 	views         []view
@@ -27,7 +27,7 @@ type pass struct {
 type view struct {
 	unit    string
 	caption string
-	base    string // told as it is; none if empty
+	base    string // shown unchanged; no comparison if empty
 	compare func(value, base float64) float64
 	format  string
 	columns string // only those that contain this
@@ -102,12 +102,12 @@ var tables = []table{
 	},
 	{
 		number: "6", title: "Exactness",
-		note: "Sequences in exact rational arithmetic, through every peer that can be told the time. A peer is only asked what it has a way to say: whole capacities and costs, one limit. A sequence ends with its first wrong decision. running-level is the formula as textbooks have it.",
+		note: "Sequences in exact rational arithmetic, through every peer whose clock can be set. A peer gets only the sequences that it can express: whole capacities and costs, one limit. A sequence ends with its first wrong decision. running-level is the textbook formula.",
 		test: "TestExactness",
 	},
 	{
 		number: "7", title: "Fairness",
-		note: "On a virtual clock, 10 tokens a second, none there. At best 5 tokens take 500 ms among others' tries for one, 20 a second; and one token 100 ms, when a waiter for 5 ahead of it gives up after 100 ms. throttled has no queue: who is refused comes back when told to.",
+		note: "On a virtual clock, 10 tokens a second, none there. At best 5 tokens take 500 ms among others' tries for one, 20 a second; and one token 100 ms, when a waiter for 5 ahead of it gives up after 100 ms. throttled has no queue: a refused request is sent again after the reported wait.",
 		test: "TestFairness",
 	},
 	{
@@ -135,8 +135,8 @@ var tables = []table{
 	},
 }
 
-// state is the pass that tells the state of the machine: how much two processors hold each
-// other up.
+// state is the pass that measures the state of the machine: how much two processors delay
+// each other.
 func (t table) state() pass { return pass{"^table_" + t.number + "$", "30ms", "1,2"} }
 
 // write writes a table and all its views.

@@ -63,7 +63,7 @@ func waitUber(_ testing.TB, l tokenbucket.Limit) func() error {
 }
 
 // BenchmarkWait takes tokens as fast as they come from a bucket that holds those of
-// 10 ms, and tells the share of the configured rate that came through and the
+// 10 ms, and reports the share of the configured rate that came through and the
 // processor's time per token. More than 1 is wrong: tokens came before their time.
 func BenchmarkWait(b *testing.B) {
 	for _, perSec := range []float64{1_000, 100_000} {
