@@ -14,8 +14,8 @@ import (
 	"github.com/aa014e13/tokenbucket/keyed"
 )
 
-// limitedClients lists the clients with least tokens. It is made at most once a second for
-// all pages together.
+// limitedClients lists the clients whose buckets take longest to fill. The list is made at
+// most once a second for all pages together.
 type limitedClients struct {
 	clients *keyed.Buckets[string]
 	now     func() time.Time
@@ -50,7 +50,7 @@ func (l *limitedClients) latest() []limitedClient {
 	return l.list
 }
 
-// collect returns the clients that lack most, in shares of the capacity.
+// collect returns the clients whose buckets take longest to fill.
 func (l *limitedClients) collect() []limitedClient {
 	type client struct {
 		key    string

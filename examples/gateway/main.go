@@ -1,7 +1,7 @@
 // Command gateway is an HTTP server with a token bucket for every client: a read
-// costs 1 token, an export 5. Every answer tells how much is left, and a refusal
-// is a 429 whose Retry-After says when that very request will be admitted. At / is
-// a page to try it on.
+// costs 1 token, an export 5. Every answer reports how many tokens are left. A refusal
+// is a 429 whose Retry-After says when the same request will be admitted. The page at /
+// sends requests and draws the bucket.
 package main
 
 import (
@@ -49,7 +49,7 @@ func main() {
 	}
 }
 
-// terms are what clients get, for how much, and what the server does beside.
+// terms are the limit and prices of clients, and the settings of the server.
 type terms struct {
 	limit        tokenbucket.Limit
 	read, export float64 // prices in tokens
@@ -81,7 +81,7 @@ func (t terms) validate() error {
 	return nil
 }
 
-// plain writes numbers as people do: a million is not 1e+06.
+// plain writes a number without an exponent: 1000000, not 1e+06.
 func plain(number float64) string { return strconv.FormatFloat(number, 'f', -1, 64) }
 
 // serve answers requests until the context ends, then lets those under way finish and
@@ -167,8 +167,8 @@ type route struct {
 	handler http.HandlerFunc
 }
 
-// newHandler makes the gateway. The page costs nothing, and its header fields report the
-// level all the same. A path that does not exist costs 1.
+// newHandler makes the gateway. The page costs 0, and its header fields report the level.
+// A path that does not exist costs 1.
 func newHandler(t terms, clients *keyed.Buckets[string]) (http.Handler, error) {
 	mux, costs := http.NewServeMux(), tokenbucket.Costs{}
 	routes := []route{

@@ -15,11 +15,11 @@ import (
 	"github.com/aa014e13/tokenbucket/keyed"
 )
 
-// stateFormat is the first field of a state file: it tells one from any other JSON.
+// stateFormat is the first field of a state file, to recognise it among other JSON.
 const stateFormat = "tokenbucket gateway, version 1"
 
-// saved is what a state file holds. Addresses of clients are in it, so only its owner may
-// read it.
+// saved is the content of a state file. It holds addresses of clients, so only its owner
+// may read it.
 type saved struct {
 	Format  string
 	Begun   time.Time // when saving began: what was admitted before is in the file
@@ -46,10 +46,10 @@ func (f stateFile) load() error {
 	}
 	var s saved
 	if err := json.Unmarshal(text, &s); err != nil {
-		return fmt.Errorf("%s is damaged or no state file: %w: move it away, or name another with -state", f.name, err)
+		return fmt.Errorf("%s is damaged or not a state file: %w: move it away, or name another with -state", f.name, err)
 	}
 	if s.Format != stateFormat {
-		return fmt.Errorf("%s is no state file of this gateway: its Format is %q: name another with -state", f.name, s.Format)
+		return fmt.Errorf("%s is not a state file of this gateway: its Format is %q: name another with -state", f.name, s.Format)
 	}
 	if err := f.clients.Restore(s.Limits, s.Origin, s.Latest, maps.All(s.Buckets)); err != nil {
 		return fmt.Errorf("%s is damaged: %w: move it away, or name another with -state", f.name, err)
@@ -84,7 +84,7 @@ func (f stateFile) save() (err error) {
 	return syncFolder(filepath.Dir(f.name))
 }
 
-// syncFolder makes a rename last.
+// syncFolder writes a rename to the disk.
 func syncFolder(name string) error {
 	folder, err := os.Open(name)
 	if err != nil {
@@ -97,7 +97,7 @@ func syncFolder(name string) error {
 	return nil
 }
 
-// saveEvery saves at an interval until the context ends, and reports what goes wrong.
+// saveEvery saves at an interval until the context ends, and reports errors.
 func (f stateFile) saveEvery(ctx context.Context, interval time.Duration, report func(error)) {
 	ticker := time.NewTicker(interval)
 	defer ticker.Stop()

@@ -38,7 +38,7 @@ type api struct {
 	random    *rand.Rand
 	refused   int           // since a limit was used up
 	onPurpose int           // to see whether clients obey
-	ordered   time.Duration // how long clients were told to hold in all
+	ordered   time.Duration // how long clients were ordered to hold in all
 	opens     time.Duration // the end of the latest of these holds
 }
 
@@ -67,7 +67,7 @@ func (a *api) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	used, takes := a.work(asked)
 	select {
 	case <-a.clock.After(takes):
-	case <-r.Context().Done(): // nobody waits for the answer: only the prompt was used
+	case <-r.Context().Done(): // the client has gone: only the prompt was used
 		used = asked.Prompt
 	}
 	a.settle(float64(estimate), float64(used))

@@ -1,6 +1,6 @@
 // What a bucket's level must be by the header fields of its answers.
 //
-// They count whole tokens and whole seconds, so an answer tells a range; what was
+// They count whole tokens and whole seconds, so an answer gives a range; what was
 // known before narrows it, and time moves it. All instants and durations are in
 // seconds, instants by one monotonic clock.
 
@@ -16,7 +16,7 @@ export function readFields(headers) {
     reset: Number(headers.get("X-RateLimit-Reset") ?? NaN),
   };
   if (Object.values(fields).some(Number.isNaN)) {
-    throw new Error("the answer tells no limit");
+    throw new Error("the answer has no limit");
   }
   if (headers.has("Retry-After")) {
     fields.retryAfter = Number(headers.get("Retry-After"));
@@ -87,7 +87,7 @@ export class Due {
     this.notBefore = sent + retryAfter - 1; // as Retry-After is rounded up
   }
 
-  // refine returns what a later refusal of the same request tells: never a later
+  // refine returns the instant after a later refusal of the same request: never a later
   // instant, unless somebody else has spent.
   refine(next) {
     if (this.at >= next.notBefore) {

@@ -14,7 +14,7 @@ const actions = [...document.querySelectorAll(".action")].map((card) => ({
   button: card.querySelector("button"),
   due: null, // a Due, once refused
 }));
-const history = []; // of {level, ok}: what was known from level.at on; ok tells whether a request was admitted, if there was one
+const history = []; // of {level, ok}: what was known from level.at on; ok reports whether a request was admitted, if there was one
 
 // The header fields that matter, in the order shown, and what they say.
 const meanings = [
@@ -26,7 +26,7 @@ const meanings = [
   ["RateLimit-Policy", "q tokens at most, and an empty bucket is full in w seconds"],
 ];
 
-// ask sends one request and takes in what its answer tells of the level.
+// ask sends one request and updates the level from its answer.
 async function ask(method, path, cost) {
   const sent = seconds();
   const answer = await fetch(path, { method, cache: "no-store", signal: AbortSignal.timeout(10_000) });
@@ -62,7 +62,7 @@ function settle() {
   draw();
 }
 
-// look costs nothing; the header tells the level all the same.
+// look sends a request that costs 0: its header fields report the level.
 const look = () => inTurn(async () => {
   const { answer, level } = await ask("HEAD", "/", 0);
   history.push({ level });
