@@ -65,20 +65,25 @@ func (f stateFile) save() (err error) {
 	if err != nil {
 		return err
 	}
-	temporary, err := os.CreateTemp(filepath.Dir(f.name), filepath.Base(f.name)+".*") // with mode 0600
+	// Always the same name, so that processes killed while saving leave one file, not many.
+	name := f.name + ".tmp"
+	if err := os.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	temporary, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return err
 	}
 	defer func() {
 		if err != nil {
-			os.Remove(temporary.Name())
+			os.Remove(name)
 		}
 	}()
 	_, err = temporary.Write(text)
 	if err = errors.Join(err, temporary.Sync(), temporary.Close()); err != nil {
 		return err
 	}
-	if err := os.Rename(temporary.Name(), f.name); err != nil {
+	if err := os.Rename(name, f.name); err != nil {
 		return err
 	}
 	return syncFolder(filepath.Dir(f.name))

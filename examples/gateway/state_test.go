@@ -82,6 +82,17 @@ func TestDamagedOrForeignFileIsLeftAlone(t *testing.T) {
 	}
 }
 
+func TestSaveReplacesWhatAKilledProcessLeft(t *testing.T) {
+	name := filepath.Join(t.TempDir(), "state")
+	require.NoError(t, os.WriteFile(name+".tmp", []byte(`{"Format"`), 0o644))
+	require.NoError(t, newStateFile(t, name, nil).save())
+	require.NoError(t, newStateFile(t, name, nil).load())
+	info, err := os.Stat(name)
+	require.NoError(t, err)
+	require.Equal(t, os.FileMode(0o600), info.Mode().Perm())
+	require.NoFileExists(t, name+".tmp")
+}
+
 func TestFailedSaveLeavesTheOldFile(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "none", "state")
 	require.Error(t, newStateFile(t, name, nil).save())
