@@ -250,7 +250,7 @@ func requireDone(t *testing.T, mock *heldClock, left chan error) {
 		require.NoError(t, err)
 	default:
 		mock.Set(time.Hour)
-		<-left
+		require.NoError(t, <-left)
 		t.Fatal("it was due and slept on: Waiting counted it before its timer was set")
 	}
 }

@@ -35,9 +35,9 @@ func (s *steadily) pass(part float64) {
 func (s *steadily) decide(t *testing.T, random *rand.Rand, cost float64) {
 	now := time.Since(s.start)
 	want := s.limits.Take(s.states, now, cost)
-	switch wait, ok := time.Duration(0), true; {
+	switch {
 	case random.IntN(2) == 0:
-		wait, ok = s.bucket.TryAcquire(cost)
+		wait, ok := s.bucket.TryAcquire(cost)
 		require.Equal(t, want.OK, ok, "%+v at %v", s.limits, now)
 		require.Equal(t, want.Wait, wait, "%+v at %v", s.limits, now)
 	case want.OK && random.IntN(2) == 0:

@@ -44,7 +44,7 @@ func takePicture(width int64, scheme string) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer stop()
+	defer func() { _ = stop() }() // it has served its purpose
 	browser, closeBrowser := startBrowser(ctx)
 	defer closeBrowser()
 	const s = time.Second

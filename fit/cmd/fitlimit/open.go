@@ -78,7 +78,7 @@ func isTerminal(w io.Writer) bool {
 // finish takes the progress bar away.
 func (i *inputs) finish() {
 	if i.bar != nil {
-		i.bar.Finish()
+		_ = i.bar.Finish() // what could not be printed is not needed any more
 	}
 }
 

@@ -177,7 +177,8 @@ func TestPrices(t *testing.T) {
 func TestGzip(t *testing.T) {
 	var packed bytes.Buffer
 	w := gzip.NewWriter(&packed)
-	io.WriteString(w, line("12:00:00 +0000", `"GET /" 200 1`))
+	_, err := io.WriteString(w, line("12:00:00 +0000", `"GET /" 200 1`))
+	require.NoError(t, err)
 	require.NoError(t, w.Close())
 	records, _ := readAll(t, accesslog.Options{}, 0, packed.String()+packed.String())
 	require.Len(t, records, 2, "a file of two members")
