@@ -73,6 +73,11 @@ func newModel(limits tokenbucket.Limits, anyReading bool) porcupine.Model {
 			}
 			for _, reading := range readings {
 				next = append(next, m.(model).step(in.(input), out.(output).at(reading))...)
+				for _, seen := range readings {
+					if seen > reading { // the bucket may have seen a later one before
+						next = append(next, m.(model).advance(seen).step(in.(input), out.(output).at(reading))...)
+					}
+				}
 			}
 			for _, m := range next { // the last reading may leave a trace as well
 				next = append(next, m.(model).advance(readings[len(readings)-1]))
