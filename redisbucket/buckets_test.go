@@ -322,7 +322,7 @@ func TestNothingIsMintedByAClockThatJumps(t *testing.T) { // golang/go#56287
 }
 
 // However a clock jumps, each token was there at the start or took its time to come,
-// and nobody waits for longer than the bucket needs to fill.
+// and no request waits for longer than the bucket needs to fill.
 func TestClockThatJumpsAtRandom(t *testing.T) {
 	for seed := range uint64(20) {
 		s := newScene(t)

@@ -191,7 +191,7 @@ func TestRefusalIsRememberedUntilTheInstantItNamed(t *testing.T) {
 	})
 }
 
-// The first refusal costs no round trip if the server has told what was left; and a
+// The first refusal costs no round trip if the server's answer said what was left; and a
 // lower cost none until it is there.
 func TestWhatTheServerToldRefuses(t *testing.T) {
 	inBubble(t, func(b *bubble) {
@@ -227,7 +227,7 @@ func TestWaitOfARefusalSufficesBetweenMicroseconds(t *testing.T) {
 }
 
 // The server is asked again at the instant that was named, not an instant later,
-// though the answer took its time; and the wait that was told suffices.
+// though the answer came late; and the reported wait is long enough.
 func TestRefusalIsCountedFromBothEndsOfTheRoundTrip(t *testing.T) {
 	withFrail(t, func(f *frail) {
 		plain := f.machine([]tokenbucket.Limit{limit(10, 1)})
@@ -355,7 +355,7 @@ func TestWaitAndLargeCostsGoStraightToTheServer(t *testing.T) {
 	})
 }
 
-// A grant is one, though by what the server told it owes to those who wait.
+// A lease grants although the bucket on the server is in debt to callers that wait.
 func TestLeaseGrantsWhileTheServerOwes(t *testing.T) {
 	inBubble(t, func(b *bubble) {
 		m, plain := b.leasing(5, limit(10, 1)), b.machine([]tokenbucket.Limit{limit(10, 1)})
@@ -483,9 +483,9 @@ func TestThoseWhoComeTogetherShareARoundTrip(t *testing.T) {
 	}, redisbucket.WithLease(10, maxAge))
 }
 
-// Whoever asks the server, on behalf of all, does so in its own goroutine: if the answer
-// is fast, handing over to another would double the time. So it may not come back, if
-// the error handler says so, and nobody else waits for it.
+// The caller that asks the server, on behalf of all, does so in its own goroutine: if the
+// answer is fast, another goroutine would double the time. The error handler may end that
+// goroutine. Then no other caller waits for it.
 func TestExchangeIsBrokenOff(t *testing.T) {
 	for name, breakOff := range map[string]func(){
 		"by a panic":         func() { panic("the handler's") },

@@ -21,7 +21,7 @@ import (
 )
 
 // job is what one of several processes does: goroutines that ask for one key as
-// often as they are told they may.
+// often as the refusals allow.
 type job struct {
 	Addr       string
 	Limit      tokenbucket.Limit
@@ -100,7 +100,7 @@ type worker struct {
 	admitted, failures atomic.Int64
 }
 
-// now returns the server's time, as soon as it tells.
+// now returns the server's time. It asks until the server answers.
 func (w *worker) now() time.Time {
 	for {
 		if now, err := w.client.Time(background).Result(); err == nil {

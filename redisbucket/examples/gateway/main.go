@@ -1,6 +1,6 @@
 // Command gateway is one service on two ports, as on two machines: both share their
-// clients' buckets on one Redis, so whoever alternates between them gets no more
-// than somebody who does not. A read costs 1 token, an export 5.
+// clients' buckets on one Redis, so a client that alternates between them gets no
+// more than another. A read costs 1 token, an export 5.
 package main
 
 import (
