@@ -17,7 +17,7 @@ import (
 )
 
 var (
-	hours = flag.Int("hours", 0, "how many hours TestTrouble simulates; by default 1000, with -short or the race detector 20")
+	hours = flag.Int("hours", 0, "how many hours TestTrouble simulates; by default 1000, with -short 20, with the race detector 4")
 	seed  = flag.Uint64("seed", 1, "the first seed of TestTrouble")
 )
 
@@ -107,8 +107,16 @@ func series(first uint64, total, each int) (all []setting) {
 	return all
 }
 
+// fewer returns n, or another number with the race detector, which takes many times as long.
+func fewer(n, withRace int) int {
+	if isRace {
+		return withRace
+	}
+	return n
+}
+
 func TestWithoutTrouble(t *testing.T) {
-	for s := range uint64(3) {
+	for s := range uint64(fewer(3, 1)) {
 		s := setting{Seed: s, Hours: 1, Faults: "none"}
 		r := carryOut(t, s)
 		requireRight(t, s, r)
@@ -121,7 +129,9 @@ func TestTrouble(t *testing.T) {
 	total := *hours
 	switch {
 	case total > 0:
-	case testing.Short() || isRace:
+	case isRace:
+		total = 4
+	case testing.Short():
 		total = 20
 	default:
 		total = 1000
@@ -137,6 +147,9 @@ func TestTrouble(t *testing.T) {
 
 // The seeds of runs that once showed a fault.
 func TestKeptSeeds(t *testing.T) {
+	if isRace {
+		t.Skip("they take long with the race detector")
+	}
 	text, err := os.ReadFile("testdata/seeds")
 	require.NoError(t, err)
 	var settings []setting
@@ -155,7 +168,7 @@ func TestKeptSeeds(t *testing.T) {
 }
 
 func TestASeedRepeatsItsRun(t *testing.T) {
-	settings := series(100, 6, 1)
+	settings := series(100, fewer(6, 2), 1)
 	first, second := carryOutAll(t, settings), carryOutAll(t, settings)
 	for i, s := range settings {
 		require.Equal(t, first[i].Digest, second[i].Digest, "%v", s)
@@ -172,7 +185,7 @@ func TestBugsAreFound(t *testing.T) {
 		ClientClock: `which left -`,
 	} {
 		t.Run(string(bug), func(t *testing.T) {
-			settings := series(1, 9, 3)
+			settings := series(1, fewer(9, 3), 3)
 			for i := range settings {
 				settings[i].Bug, settings[i].Faults = bug, "none"
 				if bug == Replay {
