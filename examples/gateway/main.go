@@ -106,7 +106,7 @@ func serve(ctx context.Context, addr string, t terms, out io.Writer) (err error)
 		if err != nil {
 			return err
 		}
-		defer stop()
+		defer func() { _ = stop() }() // the process ends anyway
 		t.observe = m.observe
 	}
 	listener, err := net.Listen("tcp", addr)
