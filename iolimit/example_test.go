@@ -45,12 +45,12 @@ func ExampleNewWriter() {
 
 // Each connection of a server writes 1 MB per second, and all of them together 10 MB per second.
 func ExampleNewListener() {
-	total := tokenbucket.MustNew(iolimit.BytesPerSecond(10e6))
 	inner, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		fmt.Println(err)
 		return
 	}
+	total := tokenbucket.MustNew(iolimit.BytesPerSecond(10e6))
 	listener := iolimit.NewListener(inner, func(net.Conn) []iolimit.Option {
 		own := tokenbucket.MustNew(iolimit.BytesPerSecond(1e6))
 		return []iolimit.Option{iolimit.WithWrite(own, total)}
