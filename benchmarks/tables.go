@@ -65,7 +65,7 @@ var tables = []table{
 	},
 	{
 		number: "3", title: "HTTP middleware",
-		note:   "Over a bare handler with a recorder, which makes a header for each request and copies it, as net/http's server does; by the client's address, but x-time-rate, which is one limiter for all, by hand, without fields. (fields) limits nothing, and sets what tokenbucket does from constants, with no allocation of its own: five fields, and on a refusal Retry-After and the body as well. That is what these cost, whoever sets them; the rest is the limiter's.",
+		note:   "Over a bare handler with a recorder, which makes a header for each request and copies it, as net/http's server does; by the client's address, but x-time-rate, which is one limiter for all, by hand, without fields. (fields) limits nothing, and sets what tokenbucket does from constants, with no allocation of its own: five fields, and on a refusal Retry-After and the body as well. That is what these cost in any code; the rest is the cost of the limiter.",
 		test:   "TestHTTPFields",
 		bench:  "HTTP",
 		passes: []pass{{".", "50ms", "2"}},

@@ -10,7 +10,7 @@ import (
 	"github.com/aa014e13/tokenbucket"
 )
 
-// Values of two limits, told apart by their balances; 0 is full.
+// Values of two limits, with different balances; 0 is full.
 var tableLimits = tokenbucket.Limits{{Capacity: 1, RefillPerSec: 1}, {Capacity: 1, RefillPerSec: 1}}
 
 func statesOf(value float64) []tokenbucket.State {

@@ -239,9 +239,9 @@ func (s total) requireAtMost(t *testing.T, tokens, refill float64) {
 }
 
 // requireWithin checks that they got what the limit says, and a share of it at least.
-// For that a machine may be as busy as it likes: by the time somebody was refused the
-// capacity was spent, and whoever was due last was refused thereafter; in between
-// nothing is lost unless all of them stop for as long as the bucket needs to fill.
+// The machine may be as busy as it likes. The capacity was spent before the first refusal,
+// and the last process was refused after that. In between nothing is lost, unless
+// all processes stop for as long as the bucket needs to fill.
 func (s total) requireWithin(t *testing.T, l tokenbucket.Limit, share float64) {
 	t.Helper()
 	s.requireAtMost(t, l.Capacity, l.RefillPerSec)

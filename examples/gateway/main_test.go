@@ -153,13 +153,13 @@ func TestPageEscapesWhatItIsTold(t *testing.T) {
 	handler, err := newGateway(standard, clock.NewMock())
 	require.NoError(t, err)
 	r := httptest.NewRequest("GET", "/", nil)
-	for _, told := range []*string{&r.RemoteAddr, &r.Host} {
-		old := *told
-		*told = `"><script>alert(1)</script>`
+	for _, text := range []*string{&r.RemoteAddr, &r.Host} {
+		old := *text
+		*text = `"><script>alert(1)</script>`
 		w := httptest.NewRecorder()
 		handler.ServeHTTP(w, r)
 		require.NotContains(t, w.Body.String(), "<script>alert")
-		*told = old
+		*text = old
 	}
 }
 

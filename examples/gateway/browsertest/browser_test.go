@@ -270,7 +270,7 @@ func TestEveryBucketCanBeRead(t *testing.T) {
 	for _, test := range []struct {
 		flags  string
 		export int      // how often
-		full   string   // matches what is told of it
+		full   string   // matches what the page says of it
 		names  []string // of the lines in the chart, from the top; too close, they share one
 	}{
 		{"", 1, `full in \d+\ss`, []string{"10 full", "5 export", "1 read"}},

@@ -18,9 +18,9 @@ import (
 	"github.com/aa014e13/tokenbucket/keyed"
 )
 
-// told is an answer as the page gets it, instants in seconds, and an instant before
+// reading is an answer as the page gets it, instants in seconds, and an instant before
 // the next one for which the page is asked what it knows.
-type told struct {
+type reading struct {
 	Header                map[string]string
 	Cost                  float64
 	Sent, Received, Later float64
@@ -65,8 +65,8 @@ type bucketRun struct {
 	handler http.Handler
 	cost    float64 // of the next request
 
-	told   []told
-	states []tokenbucket.State // after each
+	readings []reading
+	states   []tokenbucket.State // after each
 }
 
 func newBucketRun(t *testing.T, limit tokenbucket.Limit) *bucketRun {
@@ -89,7 +89,7 @@ func (c *virtualClock) After(time.Duration) <-chan time.Time { return nil } // n
 
 // ask sends a request that takes some time there and back, and waits after it.
 func (r *bucketRun) ask(cost float64, there, back, after time.Duration) {
-	heard := told{Header: map[string]string{}, Cost: cost, Sent: r.clock.now.Seconds()}
+	heard := reading{Header: map[string]string{}, Cost: cost, Sent: r.clock.now.Seconds()}
 	r.clock.now += there
 	last := r.limit.Full(0)
 	if len(r.states) > 0 {
@@ -106,15 +106,15 @@ func (r *bucketRun) ask(cost float64, there, back, after time.Duration) {
 	heard.Received = r.clock.now.Seconds()
 	r.clock.now += after
 	heard.Later = r.clock.now.Seconds()
-	r.told, r.states = append(r.told, heard), append(r.states, state)
+	r.readings, r.states = append(r.readings, heard), append(r.states, state)
 }
 
 // requireSound checks what the page knows after each answer against the bucket.
 func (r *bucketRun) requireSound(t *testing.T, all []known) {
 	t.Helper()
-	require.Len(t, all, len(r.told))
+	require.Len(t, all, len(r.readings))
 	for i, k := range all {
-		heard, state := r.told[i], r.states[i]
+		heard, state := r.readings[i], r.states[i]
 		message := []any{"%+v, answer %d: %+v: %+v", r.limit, i, heard, k}
 		for at, levels := range map[float64][2]float64{heard.Received: k.Received, heard.Later: k.Later} {
 			level := r.limit.Tokens(state, nanoseconds(at))
@@ -133,9 +133,9 @@ func nanoseconds(seconds float64) time.Duration { return time.Duration(seconds *
 // learn lets the page learn from runs.
 func learn(t *testing.T, page context.Context, runs ...*bucketRun) [][]known {
 	t.Helper()
-	var all [][]told
+	var all [][]reading
 	for _, r := range runs {
-		all = append(all, r.told)
+		all = append(all, r.readings)
 	}
 	text, err := json.Marshal(all)
 	require.NoError(t, err)
@@ -199,8 +199,8 @@ func testLevelIsKnownExactlyFromAFullBucketOn(t *testing.T, page context.Context
 func testOneAnswerTellsARange(t *testing.T, page context.Context) {
 	r := newBucketRun(t, tokenbucket.Limit{Capacity: 10, RefillPerSec: 0.5})
 	r.ask(5, 0, 0, 1800*time.Millisecond)
-	r.ask(0, 0, 0, 0) // 5.9 tokens, full in 8.2 s: told as 5, and as 9
-	r.told, r.states = r.told[1:], r.states[1:]
+	r.ask(0, 0, 0, 0) // 5.9 tokens, full in 8.2 s: reported as 5, and as 9
+	r.readings, r.states = r.readings[1:], r.states[1:]
 	known := learn(t, page, r)[0][0].Received
 	require.InDelta(t, 10-9*10./19, known[0], 1e-9, "an empty bucket is full in more than 19 s")
 	require.InDelta(t, 10-8*10./20, known[1], 1e-9, "and in 20 s at most")
@@ -219,9 +219,9 @@ func testSpendingFromAFullBucketPutsOffNothing(t *testing.T, page context.Contex
 func testRefusalsTellTheInstantBetterAndBetter(t *testing.T, page context.Context) {
 	r := newBucketRun(t, tokenbucket.Limit{Capacity: 1, RefillPerSec: 0.4}) // full in 2.5 s
 	r.ask(1, 0, 0, 100*time.Millisecond)
-	r.ask(1, 0, 0, 300*time.Millisecond) // 2.4 s are told as 3, but an empty bucket is full in 3 s
-	r.ask(1, 0, 0, 200*time.Millisecond) // 2.1 s are told as 3: no news
-	r.ask(1, 0, 0, 0)                    // 1.9 s are told as 2, so at 2.6 s
+	r.ask(1, 0, 0, 300*time.Millisecond) // 2.4 s are reported as 3, but an empty bucket is full in 3 s
+	r.ask(1, 0, 0, 200*time.Millisecond) // 2.1 s are reported as 3: no news
+	r.ask(1, 0, 0, 0)                    // 1.9 s are reported as 2, so at 2.6 s
 	all := learn(t, page, r)[0]
 	r.requireSound(t, all)
 	for i, want := range []float64{3, 3, 2.6} {
@@ -237,7 +237,7 @@ func testSomebodyElseAtTheAddressIsNoticed(t *testing.T, page context.Context) {
 		r.ask(6, 0, 0, 0) // refused: wait 4 s
 		r.ask(4, 0, 0, 0) // not by the page
 		r.ask(next, 0, 0, 0)
-		r.told, r.states = append(r.told[:3], r.told[4]), append(r.states[:3], r.states[4])
+		r.readings, r.states = append(r.readings[:3], r.readings[4]), append(r.states[:3], r.states[4])
 		all := learn(t, page, r)[0]
 		r.requireSound(t, all)
 		require.Equal(t, []due{{6, 4}}, all[2].Dues)
@@ -253,7 +253,7 @@ func testBucketThatFilledUnseenIsNoticed(t *testing.T, page context.Context) {
 	before.ask(5, 0, 0, time.Second) // refused: wait 10 s
 	after.clock.now = before.clock.now
 	after.ask(0, 0, 0, 0)
-	after.told = append(before.told, after.told...)
+	after.readings = append(before.readings, after.readings...)
 	all := learn(t, page, after)[0]
 	require.Equal(t, []due{{5, 10}}, all[1].Dues)
 	require.Equal(t, []due{{5, 1}}, all[2].Dues)

@@ -38,8 +38,8 @@ func contexts(t *testing.T, new New) {
 		s.requireLeft("one", sec)
 		require.Zero(s.t, s.Tokens())
 	})
-	t.Run("the deadline of a mock's context is told by the mock", func(t *testing.T) { mockDeadlines(t, new) })
-	t.Run("nil exactly if the tokens were taken, whoever is first", func(t *testing.T) { raceToCancel(t, new) })
+	t.Run("a mock's context has its deadline by the mock", func(t *testing.T) { mockDeadlines(t, new) })
+	t.Run("nil exactly if the tokens were taken, also in a race", func(t *testing.T) { raceToCancel(t, new) })
 }
 
 func mockDeadlines(t *testing.T, new New) {

@@ -78,7 +78,7 @@ func flush(*rand.Rand) trouble {
 	return trouble{"script flush", 0, func(f *fleet) { f.server.scripts = map[string]script{} }, nil}
 }
 
-// silence makes all connections of some processes dead, without anybody being told.
+// silence makes all connections of some processes dead, without a sign.
 func silence(r *rand.Rand) trouble {
 	first, n := r.IntN(processes), 1+r.IntN(processes)
 	return trouble{fmt.Sprintf("silence of %d processes", n), 0, func(f *fleet) {
