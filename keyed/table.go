@@ -191,9 +191,10 @@ func (t *table[K]) dropFrom(home, slot int) {
 	t.entries[slot] = entry[K]{} // nothing is kept alive
 }
 
-// sweep looks at the next few keys, and those that share a group with them, and
-// lets those linger whose buckets are full. It returns how many. A group where none can
-// be full yet is passed over as a whole: reading its entries is what costs.
+// sweep looks at the next few slots that are taken, and at those that share a group with
+// them. Keys whose buckets are full linger from then on; sweep returns how many they are.
+// Slots of keys that lingered before count as well. A group where no key can be full yet
+// is skipped, since most of the cost is reading its entries.
 func (t *table[K]) sweep(few int, now time.Duration) (full int) {
 	for range t.groups {
 		if few <= 0 {

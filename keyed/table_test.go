@@ -34,6 +34,7 @@ func newTable() *table[int] {
 func FuzzTable(f *testing.F) {
 	f.Add([]byte{0, 1, 0, 2, 1, 1, 2, 0, 0, 1}, uint8(1))
 	f.Add(make([]byte, 600), uint8(7))
+	f.Add([]byte("1220070YB0CB!ZC8"), uint8('_')) // sweeps twice: the second meets keys that linger
 	f.Fuzz(func(t *testing.T, ops []byte, spread uint8) {
 		tab, model := newTable(), map[int]float64{}
 		for i := 0; i+1 < len(ops); i += 2 {
@@ -71,8 +72,8 @@ func operate(tab *table[int], model map[int]float64, op byte, key int, value flo
 	case op == 2:
 		tab.remove(hash, key)
 		delete(model, key)
-	default: // sweep away whatever is 0
-		tab.sweep(tab.len, 0)
+	default: // sweep away every key whose value is 0
+		tab.sweep(tab.len+tab.linger, 0)
 		for key, value := range model {
 			if value == 0 {
 				delete(model, key)
