@@ -54,10 +54,14 @@ type Bucket struct {
 }
 
 // New returns a bucket, which is full unless an option says otherwise. It returns
-// ErrInvalidLimit or ErrInvalidOption for numbers out of range.
+// ErrInvalidLimit or ErrInvalidOption for numbers out of range, and ErrInvalidOption for a nil
+// option.
 func New(limit Limit, opts ...Option) (*Bucket, error) {
 	c := config{limits: Limits{limit}, maxWaiters: math.MaxInt}
-	for _, opt := range opts {
+	for i, opt := range opts {
+		if opt == nil {
+			return nil, fmt.Errorf("%w: option %d is nil: leave it out", ErrInvalidOption, i)
+		}
 		opt(&c)
 	}
 	if err := c.validate(); err != nil {

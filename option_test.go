@@ -19,7 +19,7 @@ import (
 func TestInvalidOptions(t *testing.T) {
 	for i, opt := range []tokenbucket.Option{
 		tokenbucket.WithTokens(-1), tokenbucket.WithTokens(11), tokenbucket.WithTokens(math.NaN()), tokenbucket.WithTokens(math.Inf(1)),
-		tokenbucket.WithMaxWaiters(-1),
+		tokenbucket.WithMaxWaiters(-1), nil,
 		tokenbucket.WithState(time.Now(), nil), tokenbucket.WithState(time.Now(), make([]State, 2)),
 		tokenbucket.WithState(time.Now(), []State{{Balance: math.NaN()}}), tokenbucket.WithState(time.Now(), []State{{Balance: math.Inf(-1)}}),
 		tokenbucket.WithState(time.Now(), []State{{Balance: -math.MaxFloat64}}),
@@ -29,9 +29,11 @@ func TestInvalidOptions(t *testing.T) {
 		_, err := tokenbucket.New(Limit{10, 1}, opt)
 		require.ErrorIs(t, err, tokenbucket.ErrInvalidOption, i)
 	}
+	_, err := tokenbucket.New(Limit{10, 1}, tokenbucket.WithTokens(1), nil)
+	require.ErrorContains(t, err, "option 1 is nil")
 	deepest := []State{Limit{10, 1}.Full(0)}
 	require.NoError(t, Limits{{10, 1}}.Charge(deepest, 0, math.MaxFloat64))
-	_, err := tokenbucket.New(Limit{10, 1}, tokenbucket.WithState(time.Now(), deepest))
+	_, err = tokenbucket.New(Limit{10, 1}, tokenbucket.WithState(time.Now(), deepest))
 	require.NoError(t, err)
 	bucket, err := tokenbucket.New(Limit{10, 1}, tokenbucket.WithClock(nil), tokenbucket.WithTokens(10))
 	require.NoError(t, err)

@@ -222,6 +222,7 @@ func TestServerOptions(t *testing.T) {
 	}{
 		{nil, grpclimit.WithoutRateLimit(), tokenbucket.ErrInvalidOption},
 		{limiter, nil, tokenbucket.ErrInvalidOption},
+		{limiter, grpclimit.WithAddress(nil), tokenbucket.ErrInvalidOption},
 		{limiter, grpclimit.WithCosts(tokenbucket.Costs{"/a.B/C": 6}), tokenbucket.ErrCostExceedsCapacity},
 		{limiter, grpclimit.WithCosts(tokenbucket.Costs{"/a.B/*": -1}), tokenbucket.ErrInvalidCost},
 		{limiter, grpclimit.WithCosts(tokenbucket.Costs{"a.B/C": 1}), tokenbucket.ErrInvalidOption},

@@ -17,6 +17,9 @@ import (
 func AddressKey(opts ...Option) (func(*http.Request) string, error) {
 	a := newAddresses()
 	for i, opt := range opts {
+		if opt == nil {
+			return nil, invalid("AddressKey: option %d is nil: leave it out", i)
+		}
 		set, ok := opt.(addressOption)
 		if !ok {
 			return nil, invalid("AddressKey: option %d is not about addresses: pass it to New, and only WithIPv6Prefix, "+

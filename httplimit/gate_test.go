@@ -42,4 +42,6 @@ func TestGate(t *testing.T) {
 
 	_, err = httplimit.NewGate(nil)
 	require.ErrorIs(t, err, tokenbucket.ErrInvalidOption)
+	_, err = httplimit.NewGate(limiter, nil)
+	require.ErrorIs(t, err, tokenbucket.ErrInvalidOption)
 }

@@ -334,6 +334,7 @@ func TestBadPricesAreStartUpErrors(t *testing.T) {
 func TestBadOptionsAreStartUpErrors(t *testing.T) {
 	limiter := httplimit.Shared(tokenbucket.MustNew(tenHalf[0]))
 	for name, opt := range map[string]httplimit.Option{
+		"nil":                 nil,
 		"a prefix of 0":       httplimit.WithIPv6Prefix(0),
 		"a prefix of 129":     httplimit.WithIPv6Prefix(129),
 		"no names":            httplimit.WithPolicyNames(),

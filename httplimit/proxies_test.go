@@ -150,6 +150,8 @@ func TestAddressKey(t *testing.T) {
 		_, err := httplimit.AddressKey(opt)
 		require.ErrorIs(t, err, tokenbucket.ErrInvalidOption, name)
 	}
+	_, err = httplimit.AddressKey(httplimit.WithIPv6Prefix(48), nil)
+	require.ErrorContains(t, err, "option 1 is nil")
 }
 
 // What a client writes does not change which address the nearest proxy has written.

@@ -64,7 +64,8 @@ type Buckets[K comparable] struct {
 }
 
 // New returns a bucket for every key, full. It returns ErrInvalidLimit or
-// ErrInvalidOption, of package tokenbucket, for numbers out of range.
+// ErrInvalidOption, of package tokenbucket, for numbers out of range, and ErrInvalidOption
+// for a nil option.
 func New[K comparable](limit tokenbucket.Limit, opts ...Option) (*Buckets[K], error) {
 	c, err := newConfig(limit, opts)
 	if err != nil {

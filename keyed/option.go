@@ -19,7 +19,10 @@ type config struct {
 
 func newConfig(limit tokenbucket.Limit, opts []Option) (config, error) {
 	c := config{limits: tokenbucket.Limits{limit}, maxKeys: math.MaxInt, maxWaiters: math.MaxInt}
-	for _, opt := range opts {
+	for i, opt := range opts {
+		if opt == nil {
+			return c, fmt.Errorf("%w: option %d is nil: leave it out", tokenbucket.ErrInvalidOption, i)
+		}
 		opt(&c)
 	}
 	if c.maxKeys < 1 {

@@ -49,8 +49,9 @@ type Buckets struct {
 // New returns Buckets on the client's server. The client may be for one server, for a
 // master found by Sentinel, or for a cluster; the caller closes it. New sends nothing. It
 // returns ErrInvalidLimit or ErrInvalidOption, of package tokenbucket, for numbers out
-// of range. It returns ErrInvalidOption for a *redis.Ring: when one of its servers is
-// down, a Ring uses another server for the same keys, where their buckets are full.
+// of range, and ErrInvalidOption for a nil option. It also returns that for a *redis.Ring:
+// when one of its servers is down, a Ring uses another server for the same keys, where
+// their buckets are full.
 //
 // The hooks of a *redis.Client run only if its Options set ContextTimeoutEnabled. Otherwise
 // Buckets uses a copy made by WithTimeout, which go-redis (v9.23) makes without the hooks:

@@ -427,11 +427,15 @@ func TestConfiguration(t *testing.T) {
 		_, err = redisbucket.New(client, limit(1, 1), redisbucket.WithLimit(bad))
 		require.ErrorIs(t, err, tokenbucket.ErrInvalidLimit)
 	}
-	for _, opt := range []redisbucket.Option{redisbucket.WithTimeout(0), redisbucket.WithTimeout(-sec), redisbucket.WithBreak(-1)} {
+	for _, opt := range []redisbucket.Option{redisbucket.WithTimeout(0), redisbucket.WithTimeout(-sec), redisbucket.WithBreak(-1), nil} {
 		_, err := redisbucket.New(client, limit(1, 1), opt)
 		require.ErrorIs(t, err, tokenbucket.ErrInvalidOption)
+		_, err = redisbucket.NewWithClient(redisbucket.GoRedis(client), limit(1, 1), opt)
+		require.ErrorIs(t, err, tokenbucket.ErrInvalidOption)
 	}
-	_, err := redisbucket.New(nil, limit(1, 1))
+	_, err := redisbucket.New(client, limit(1, 1), redisbucket.WithPrefix("p:"), nil)
+	require.ErrorContains(t, err, "option 1 is nil")
+	_, err = redisbucket.New(nil, limit(1, 1))
 	require.ErrorIs(t, err, tokenbucket.ErrInvalidOption)
 	b, err := redisbucket.New(client, limit(1, 1), redisbucket.WithFallback(nil), redisbucket.WithErrorHandler(nil), redisbucket.WithLimit(limit(2, 2)))
 	require.NoError(t, err)

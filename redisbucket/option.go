@@ -38,7 +38,10 @@ func newConfig(limit tokenbucket.Limit, opts []Option) (config, error) {
 		timeout: 500 * time.Millisecond,
 		pause:   100 * time.Millisecond,
 	}
-	for _, opt := range opts {
+	for i, opt := range opts {
+		if opt == nil {
+			return c, fmt.Errorf("%w: option %d is nil: leave it out", tokenbucket.ErrInvalidOption, i)
+		}
 		opt(&c)
 	}
 	return c, c.validate()
