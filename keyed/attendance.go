@@ -9,28 +9,28 @@ import (
 	"github.com/aa014e13/tokenbucket"
 )
 
-// attendance is a bucket of its own for a key that needs a queue or a pause: other
-// keys do not pay for them.
+// attendance is the own bucket of a key that has waiters or is paused. All other keys are
+// plain states, which take less memory.
 //
 // A key's state is in one place at a time: in the table, or in the bucket of its
-// attendance. It moves only while its shard is locked:
+// attendance. The state moves only while the shard of the key is locked:
 //
-//   - To the bucket when a visit finds it in the table. Its bucket then goes on from
-//     the states that this visit has just seen.
-//   - Back when the attendance has no user. A call becomes a user while the shard is
-//     locked, and works on the bucket after that, with the shard open: however long the
-//     queue, other keys of the shard are not held up. As long as it works, it is
-//     counted, so the states that move back are final.
+//   - From the table to the bucket, when a call needs a bucket and finds the key in the
+//     table. The bucket starts with the states that the call has just read.
+//   - From the bucket back to the table, when the attendance has no users. A call becomes
+//     a user while the shard is locked. Then it unlocks the shard and works on the
+//     bucket, so a long queue does not delay other keys of the shard. The call counts as
+//     a user until it is done, so no call can change states that are moving back.
 //
-// users is decreased without the lock: a call that has just left is at worst taken for
-// one that is still there, and the key moves back later.
+// users is decremented without the lock. So a check may still count a call that has just
+// left. Then the key moves back at a later check.
 type attendance struct {
 	bucket *tokenbucket.Bucket
 	users  atomic.Int64 // calls that work on the bucket or wait for it
 }
 
-// attend gives the visited key a bucket of its own, if it has none, and opens its
-// shard. The bucket stays until leave or unattend.
+// attend gives the visited key its own bucket, if it has none, and unlocks its shard. The
+// bucket stays at least until leave or unattend.
 func (b *Buckets[K]) attend(v *visit[K]) *tokenbucket.Bucket {
 	if v.attended != nil {
 		return v.attended.bucket
@@ -65,8 +65,9 @@ func (b *Buckets[K]) unattend(v *visit[K]) {
 }
 
 // retire puts an attended key that has no users back into the table, or drops it if it
-// is full, and returns whether it dropped it. A key stays attended as long as it is
-// paused, that is, anchored in the future, and while its clock is behind the table's.
+// is full, and returns whether it dropped it. A key stays attended while it is paused,
+// that is, while one of its states is anchored in the future. A key that is not full also
+// stays while its bucket's latest reading of the clock is earlier than the shard's.
 func (b *Buckets[K]) retire(s *shard[K], key K, a *attendance) (dropped bool) {
 	_, states := a.bucket.State()
 	latest := a.bucket.Latest()
@@ -90,7 +91,8 @@ func isPaused(states []tokenbucket.State, at time.Duration) bool {
 	return false
 }
 
-// retireOne looks at one attended key, any of them, and returns whether that made room.
+// retireOne tries to retire one attended key, any of them, and reports whether that made
+// room.
 func (b *Buckets[K]) retireOne(s *shard[K]) bool {
 	for key, a := range s.attended {
 		return a.users.Load() == 0 && b.retire(s, key, a)
@@ -98,7 +100,8 @@ func (b *Buckets[K]) retireOne(s *shard[K]) bool {
 	return false
 }
 
-// hold makes the caller a user of every attendance of a shard.
+// hold makes the caller a user of every attendance of a shard, and returns them. The
+// shard must be locked. The caller decrements users of each when it is done.
 func (s *shard[K]) hold() map[K]*attendance {
 	held := maps.Clone(s.attended)
 	for _, a := range held {
@@ -107,8 +110,8 @@ func (s *shard[K]) hold() map[K]*attendance {
 	return held
 }
 
-// isFull reports whether the bucket is full and not paused. If its states change
-// meanwhile, it is not taken for full.
+// isFull reports whether the bucket is full and not paused. If its states change during
+// the check, isFull returns false.
 func (a *attendance) isFull(limits tokenbucket.Limits) bool {
 	_, states := a.bucket.State()
 	latest := a.bucket.Latest()
@@ -116,10 +119,10 @@ func (a *attendance) isFull(limits tokenbucket.Limits) bool {
 	return slices.Equal(states, after) && !isPaused(states, latest) && limits.IsFull(states, latest)
 }
 
-// dismiss takes a key's own bucket away.
+// dismiss removes the own bucket of a key.
 func (s *shard[K]) dismiss(key K) {
 	delete(s.attended, key)
 	if len(s.attended) == 0 {
-		s.attended = nil // maps give no memory back
+		s.attended = nil // a map does not shrink
 	}
 }

@@ -1,6 +1,6 @@
 // Package keyed keeps one token bucket for each of millions of keys: the clients
 // of a gateway, the hosts that a crawler is polite to. It decides as
-// tokenbucket.Bucket does, with the same arithmetic, on 16 bytes a key and limit.
+// tokenbucket.Bucket does, with the same arithmetic, in 16 bytes per key and limit.
 //
 // A bucket that has had time to fill is the same as one never seen. Exactly those
 // buckets are forgotten, so no client gets tokens early. There is no time to live to
@@ -8,14 +8,14 @@
 // after its last request, and until some later calls have looked at it. The key itself may
 // stay in memory longer, in a slot that no other key needs, but Len does not count it.
 //
-// A million keys take 45 bytes each with one limit, 66 with two, their own bytes
-// not counted: go test -run TestBytesPerKey -v ./keyed. A call sweeps a hundred or so
-// other keys at most. Now and then a call rebuilds the table of its shard, one of 256,
-// larger or smaller, and so looks at each of the shard's keys: at forty thousand if there
-// are ten million.
+// A million keys take 45 bytes each with one limit and 66 with two. The bytes of the key
+// itself are not counted: go test -run TestBytesPerKey -v ./keyed. A call sweeps about a
+// hundred other keys at most. Now and then a call changes the size of the table of its
+// shard, one of 256. It then looks at each key of the shard: forty thousand keys if there
+// are ten million in all.
 //
-// Sweeps and rebuilds hash keys again, which for a string reads all of it. So keys should
-// be short: use the hash of a long one.
+// Sweeps and changes of size hash keys again, and hashing a string reads all of it. So
+// keys should be short: use the hash of a long key instead.
 //
 // To go on after a restart, save Limits, All, Origin and Latest, and call Restore. Use one
 // Buckets for each class of customers, such as free and paid.
@@ -34,38 +34,39 @@ import (
 )
 
 const (
-	sweepEachCall = 4   // keys of a shard that each call looks at, to drop what is full again:
-	sweepAtOnce   = 64  // at once if its key was not known, else when so many are due
-	lookAtKeys    = 128 // keys that a call looks at when a new key finds no room
-	shardBits     = 8   // of a hash
+	sweepEachCall = 4   // keys of its shard that a call adds to those that are due for a sweep
+	sweepAtOnce   = 64  // due keys from which a call sweeps; a call for an unknown key sweeps at once
+	lookAtKeys    = 128 // keys that a call looks at when there is no room for a new key
+	shardBits     = 8   // bits of a hash that choose the shard
 )
 
-// Buckets is a token bucket for every key. A key seen for the first time has a
-// full one. Keys that are not equal to themselves, such as NaN, share one bucket. A key
-// that a Go map does not accept, such as a slice in an interface, panics as it does
-// there, and nothing is changed. Keys are kept as they are: clone a string that is part
-// of a large one.
+// Buckets holds one token bucket per key. A key seen for the first time has a full
+// bucket. Keys that are not equal to themselves, such as NaN, share one bucket. A key
+// that a Go map does not accept, such as a slice in an interface, causes the same panic
+// as in a map, and nothing is changed. Buckets store the keys passed: clone a string that
+// is part of a large one, or the large one stays in memory.
 //
-// Buckets may be used by any number of goroutines; keys rarely meet on a lock. It
-// must not be copied. The zero Buckets is not ready to use; use New.
+// Any number of goroutines may use Buckets at the same time; calls for different keys
+// rarely wait for each other. Buckets must not be copied. The zero Buckets is not ready
+// to use: call New.
 type Buckets[K comparable] struct {
 	time       timeline.Timeline
 	limits     atomic.Pointer[tokenbucket.Limits]
 	seed       maphash.Seed
 	maxKeys    int64
 	maxWaiters int
-	overflow   *attendance // of the keys that find no room
+	overflow   *attendance // shared by the keys for which there is no room
 	setting    sync.Mutex  // one SetLimits at a time
 
 	shards []shard[K]    // a power of two
-	_      [64]byte      // what is above hardly changes, and stays in every processor's cache
-	len    atomic.Int64  // keys remembered, and places taken for those about to be
-	next   atomic.Uint64 // the shard where room is looked for next
+	_      [64]byte      // the fields above rarely change, so they stay in every processor's cache
+	len    atomic.Int64  // keys remembered, and places taken for keys about to be remembered
+	next   atomic.Uint64 // the shard where the next call looks for room
 }
 
-// New returns a bucket for every key, full. It returns ErrInvalidLimit or
-// ErrInvalidOption, of package tokenbucket, for numbers out of range, and ErrInvalidOption
-// for a nil option.
+// New returns Buckets in which every key's bucket is full. It returns
+// tokenbucket.ErrInvalidLimit or tokenbucket.ErrInvalidOption if a number is out of range,
+// and tokenbucket.ErrInvalidOption for a nil option.
 func New[K comparable](limit tokenbucket.Limit, opts ...Option) (*Buckets[K], error) {
 	c, err := newConfig(limit, opts)
 	if err != nil {
@@ -74,7 +75,7 @@ func New[K comparable](limit tokenbucket.Limit, opts ...Option) (*Buckets[K], er
 	return newBuckets[K](timeline.Start(stayNear(c.clock)), c, 0), nil
 }
 
-// newBuckets returns Buckets of no keys, whose latest reading of the clock is given.
+// newBuckets returns Buckets without keys. The latest reading of their clock is latest.
 func newBuckets[K comparable](t timeline.Timeline, c config, latest time.Duration) *Buckets[K] {
 	b := &Buckets[K]{
 		time:       t,
@@ -95,8 +96,8 @@ func newBuckets[K comparable](t timeline.Timeline, c config, latest time.Duratio
 	return b
 }
 
-// shardsFor returns how many shards keep so many keys: enough for two goroutines
-// to rarely meet, but none for fewer keys than one looks at for room.
+// shardsFor returns the number of shards for at most maxKeys keys: 256, but never so many
+// that a shard has fewer than lookAtKeys of them.
 func shardsFor(maxKeys int) int {
 	shards := 1 << shardBits
 	for shards > 1 && maxKeys/shards < lookAtKeys {
@@ -105,8 +106,9 @@ func shardsFor(maxKeys int) int {
 	return shards
 }
 
-// newBucket returns a bucket of its own that goes on from states, after the latest
-// reading of the clock. States that are anchored later are paused until then.
+// newBucket returns a bucket for one key. It continues from states, and latest is its
+// latest reading of the clock. If states are anchored after latest, the bucket is paused
+// until then.
 func (b *Buckets[K]) newBucket(limits tokenbucket.Limits, states []tokenbucket.State, latest time.Duration) *tokenbucket.Bucket {
 	opts := []tokenbucket.Option{
 		tokenbucket.WithClock(b.time.Clock),
@@ -120,8 +122,8 @@ func (b *Buckets[K]) newBucket(limits tokenbucket.Limits, states []tokenbucket.S
 	return tokenbucket.MustNew(limits[0], opts...)
 }
 
-// nearClock is a clock that never reads so far from the origin that no bucket could go
-// on from states of then: 292 years away time stands still. A mock gets there at once
+// nearClock is a clock that stands still 292 years from the origin, since
+// tokenbucket.WithState accepts no origin that is farther away. A mock clock gets there
 // if it starts at the zero time and is then set to the present.
 type nearClock struct{ tokenbucket.Clock }
 
@@ -150,7 +152,8 @@ func (b *Buckets[K]) TryAcquire(key K, cost float64) (wait time.Duration, ok boo
 	return wait, ok
 }
 
-// Take is TryAcquire, and returns everything that a header needs.
+// Take is like TryAcquire, but returns a Decision: everything that rate limit headers
+// need.
 func (b *Buckets[K]) Take(key K, cost float64) (d tokenbucket.Decision) {
 	var v visit[K]
 	b.enter(&v, key)
@@ -218,7 +221,8 @@ func (b *Buckets[K]) Pause(key K, d time.Duration) {
 	b.unattend(&v)
 }
 
-// Tokens returns how many tokens a new caller for the key finds, as Bucket.Tokens does.
+// Tokens returns how many tokens a new caller for the key would find, as Bucket.Tokens
+// does.
 func (b *Buckets[K]) Tokens(key K) float64 {
 	var v visit[K]
 	b.enter(&v, key)
@@ -245,9 +249,9 @@ func (b *Buckets[K]) Waiting(key K) int {
 func (b *Buckets[K]) Len() int { return int(b.len.Load()) }
 
 // Forget makes the key's bucket full again, as if the key had never been seen. Callers
-// that wait for the key are served from that. If the key shares the overflow bucket of
-// WithMaxKeys, or is not equal to itself, Forget makes that bucket full, for all that
-// share it: let only trusted callers choose which keys are forgotten.
+// that wait for the key are served from the full bucket. If the key shares the overflow
+// bucket of WithMaxKeys, or is not equal to itself, Forget fills the shared bucket, for
+// all its keys. So let only trusted callers choose which keys are forgotten.
 func (b *Buckets[K]) Forget(key K) {
 	var v visit[K]
 	b.enter(&v, key)

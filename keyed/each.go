@@ -7,8 +7,8 @@ import (
 	"github.com/aa014e13/tokenbucket"
 )
 
-// TryAcquireEach is TryAcquire with one cost for each limit, in the order of Limits, as
-// Bucket.TryAcquireEach is: all of them are taken, or nothing is.
+// TryAcquireEach is like TryAcquire, with one cost for each limit, in the order of
+// Limits. It takes all of them or nothing, as Bucket.TryAcquireEach does.
 func (b *Buckets[K]) TryAcquireEach(key K, costs ...float64) (wait time.Duration, ok bool) {
 	var v visit[K]
 	b.enter(&v, key)
@@ -21,8 +21,7 @@ func (b *Buckets[K]) TryAcquireEach(key K, costs ...float64) (wait time.Duration
 	return wait, ok
 }
 
-// TakeEach is TryAcquireEach, and returns everything that a header needs, as
-// Bucket.TakeEach does.
+// TakeEach is like TryAcquireEach, but returns a Decision, as Bucket.TakeEach does.
 func (b *Buckets[K]) TakeEach(key K, costs ...float64) (d tokenbucket.Decision) {
 	var v visit[K]
 	b.enter(&v, key)
@@ -35,8 +34,8 @@ func (b *Buckets[K]) TakeEach(key K, costs ...float64) (d tokenbucket.Decision) 
 	return d
 }
 
-// WaitEach is Wait with one cost for each limit, in the order of Limits. It returns the
-// errors of Bucket.WaitEach.
+// WaitEach is like Wait, with one cost for each limit, in the order of Limits. It returns
+// the errors of Bucket.WaitEach.
 func (b *Buckets[K]) WaitEach(ctx context.Context, key K, costs ...float64) error {
 	var v visit[K]
 	b.enter(&v, key)

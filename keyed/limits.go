@@ -7,19 +7,20 @@ import (
 	"github.com/aa014e13/tokenbucket"
 )
 
-// SetLimits changes the limits of all keys, one for each that there is, in the order of
-// Limits. Each key's tokens up to then count by the limits so far. They stay, up to the
-// new capacity, and so does debt. A key that was full is full under the new limits, so
-// that it makes no difference whether it was still remembered; Bucket.SetLimits keeps
-// the tokens of a full bucket instead. Waiters whose cost is above the new capacity get
-// ErrCostExceedsCapacity.
+// SetLimits replaces the limits of all keys. Pass as many limits as Limits returns, in
+// that order. The time until now counts under the old limits. A key keeps its tokens, up
+// to the new capacity, and its debt. A key that was full is full under the new limits as
+// well: it may have been forgotten already, and that must make no difference.
+// Bucket.SetLimits, in contrast, keeps the number of tokens of a full bucket. Waiters
+// whose cost is above the new capacity get ErrCostExceedsCapacity.
 //
-// Other calls go on meanwhile, on some keys by the old limits and on others by the new
-// ones, but for each key the change is one instant. Only the keys of one shard of 256 are
-// changed at a time. Calls that begin after SetLimits has returned go by the new limits.
+// Other calls may run at the same time. SetLimits changes the keys of one shard of 256
+// after the other, so until it returns some keys have the old limits and others have the
+// new ones. Each call is decided under either the old limits or the new ones. Calls that
+// begin after SetLimits has returned use the new limits.
 //
-// It returns ErrInvalidLimit, and changes nothing, if a limit is invalid or their number
-// is not the same.
+// SetLimits returns ErrInvalidLimit, and changes nothing, if a limit is invalid or the
+// number of limits differs.
 func (b *Buckets[K]) SetLimits(limits ...tokenbucket.Limit) error {
 	to := tokenbucket.Limits(slices.Clone(limits))
 	if err := to.Validate(); err != nil {
@@ -29,7 +30,7 @@ func (b *Buckets[K]) SetLimits(limits ...tokenbucket.Limit) error {
 	defer b.setting.Unlock()
 	from := *b.limits.Load()
 	if len(to) != len(from) {
-		return fmt.Errorf("%w: %d limits for buckets of %d: pass one for each, in the order of Limits", tokenbucket.ErrInvalidLimit, len(to), len(from))
+		return fmt.Errorf("%w: %d limits for buckets with %d: pass as many as Limits returns, in that order", tokenbucket.ErrInvalidLimit, len(to), len(from))
 	}
 	b.limits.Store(&to)
 	b.overflow.setLimits(from, to)
@@ -39,10 +40,11 @@ func (b *Buckets[K]) SetLimits(limits ...tokenbucket.Limit) error {
 	return nil
 }
 
-// changeShard changes the limits of a shard's keys. Attended keys without users go to the
-// table first, unless they are paused, and are changed with it: they may be full. Those
-// that stay keep a user until they are changed, so that none goes to the table with
-// states of the old limits. Their queues may be long, so the shard is open then.
+// changeShard changes the limits of a shard's keys. Attended keys without users may be
+// full. So they move to the table first, unless they are paused, and change with it.
+// changeShard is a user of all other attended keys until it has changed them, so that
+// none moves to the table with states of the old limits. Their queues may be long, so it
+// changes them with the shard unlocked.
 func (b *Buckets[K]) changeShard(s *shard[K], to tokenbucket.Limits) {
 	now := b.time.Now()
 	s.mu.Lock()
@@ -62,9 +64,9 @@ func (b *Buckets[K]) changeShard(s *shard[K], to tokenbucket.Limits) {
 	}
 }
 
-// setLimits changes the limits of an attended key's bucket, and makes it full if it was.
-// Calls may take tokens while it does that, so it does not fill the bucket, but gives it
-// what the new limits allow more.
+// setLimits changes the limits of an attended key's bucket. A bucket that was full is
+// full afterwards. But calls may take tokens at the same time, and Fill would give those
+// back. So setLimits adds only the difference between the new capacity and the old one.
 func (a *attendance) setLimits(from, to tokenbucket.Limits) {
 	more := make([]float64, len(to))
 	if a.isFull(from) {
@@ -72,9 +74,10 @@ func (a *attendance) setLimits(from, to tokenbucket.Limits) {
 			more[i] = max(0, to[i].Capacity-from[i].Capacity)
 		}
 	}
-	_ = a.bucket.SetLimits(to...) // they are valid, and as many
+	_ = a.bucket.SetLimits(to...) // no error: the limits are valid, and as many as before
 	_ = a.bucket.RefundEach(more...)
 }
 
-// Limits returns the limits, New's first, then those of WithLimit in order.
+// Limits returns a copy of the limits: that of New first, then those of WithLimit in
+// order.
 func (b *Buckets[K]) Limits() []tokenbucket.Limit { return slices.Clone(*b.limits.Load()) }

@@ -6,16 +6,17 @@ import (
 	"github.com/aa014e13/tokenbucket"
 )
 
-// A key whose bucket is full is the same as a key never seen. It is not dropped at once
-// but lingers: its slot stays as long as no other key needs it. If the key returns before,
-// it takes its slot again, which is faster than to drop it and insert it anew. Otherwise
-// it counts as unknown: it has no state, is not in Len, and is neither saved nor changed.
+// A key whose bucket is full is the same as a key never seen. A sweep does not drop it at
+// once: the key lingers. It stays in its slot until another key needs room. If the key is
+// used again before that, it takes its slot back, which is faster than dropping it and
+// inserting it again. In all other respects a lingering key counts as unknown: it has no
+// state, is not in Len, and is neither saved nor changed by SetLimits.
 //
-// Lingering keys take only room that is left: a table does not grow for them, and does not
-// stay large for them.
+// Lingering keys take only slots that are left over: a table neither grows nor stays large
+// for them.
 
-// lingering is the first state of a key that lingers. No other state is infinite. The further
-// states mean nothing then.
+// lingering is the first state of each key that lingers. No other state is infinite. The
+// further states of such a key have no meaning.
 var lingering = tokenbucket.State{Balance: math.Inf(1)}
 
 // lingers reports whether the key of a slot lingers.
@@ -23,8 +24,8 @@ func (t *table[K]) lingers(slot int) bool {
 	return t.entries[slot].state[0].Balance > math.MaxFloat64
 }
 
-// revive gives a key that lingers states again. The next sweep finds out when it is full:
-// mostly, that is when it is.
+// revive gives a lingering key states again. The next sweep finds out when the key is
+// full: most keys are full by then.
 func (t *table[K]) revive(slot int, states []tokenbucket.State) {
 	t.entries[slot].state[0] = states[0]
 	copy(t.furtherStates(slot), states[1:])
@@ -33,8 +34,9 @@ func (t *table[K]) revive(slot int, states []tokenbucket.State) {
 	t.linger--
 }
 
-// dropLingering drops all keys that linger, if they are so many that this is worth looking
-// at each group, and reports whether they were.
+// dropLingering drops all keys that linger, and reports whether it did. If there is less
+// than one per group on average, it is not worth looking at each group, and dropLingering
+// does nothing.
 func (t *table[K]) dropLingering() bool {
 	if t.linger == 0 || t.linger < len(t.groups) {
 		return false

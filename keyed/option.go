@@ -46,10 +46,10 @@ func WithClock(clock tokenbucket.Clock) Option {
 // Any caller of Forget can make the overflow bucket full. By default, there is no
 // bound but memory.
 //
-// It is tempting to forget the oldest key instead. But then a client that makes up
-// enough keys gets all others forgotten, and each forgotten key gets a full bucket.
-// With the overflow bucket, known keys are not affected, and all made-up keys together
-// get as much as one key.
+// Forgetting the oldest key instead would not be safe. A client that makes up enough keys
+// would get all others forgotten, and each forgotten key gets a full bucket. With the
+// overflow bucket, known keys are not affected, and all made-up keys together get as much
+// as one key.
 //
 // During such a flood, a client whose bucket has filled looks like a made-up key when it
 // comes back. It shares the overflow bucket, and most of its requests are refused until

@@ -27,7 +27,7 @@ func (b *Buckets[K]) PeekEach(key K, costs ...float64) tokenbucket.Decision {
 	return v.fromReading(v.limits.TakeEach(v.copied(), v.at, costs...))
 }
 
-// copied returns the states where they can be changed without a trace.
+// copied returns a copy of the states, which the caller may change.
 func (v *visit[K]) copied() []tokenbucket.State {
 	copy(v.shard.states, v.states) // a single state is in the table itself
 	return v.shard.states

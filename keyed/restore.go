@@ -11,21 +11,21 @@ import (
 	"github.com/aa014e13/tokenbucket/internal/timeline"
 )
 
-// Restore lets Buckets go on from what earlier ones saved: their Limits, Origin and
-// Latest, and the keys and states of All. The time between counts, by the wall clock if
-// the origin was stored and has lost its monotonic reading, and no earlier than latest if
-// that clock stepped back.
+// Restore lets Buckets continue where others stopped. Pass what Limits, Origin, Latest
+// and All of the others returned. The keys refill for the time that has passed since. If
+// the origin was stored, it has lost its monotonic reading, and the wall clock measures
+// that time. If that clock stepped back, the present counts as latest.
 //
-// If the limits are others than the present ones, each state is brought to its level
-// under the old limit first: tokens stay, up to the new capacity, and so do debts. Keys
-// that are full by now are not restored, and NaN keys are ignored. If WithMaxKeys leaves
-// too little room, the keys that take longest to fill keep their places.
+// The limits passed may differ from those of New. Then each key first refills under the
+// limits passed. It keeps its tokens, up to the new capacity, and its debt. Keys that are
+// full by now are not restored, and NaN keys are ignored. If there are more keys than
+// WithMaxKeys allows, those that take longest to fill are restored.
 //
-// Call Restore before the first use, and no other method meanwhile. It returns
-// ErrInvalidOption, and restores nothing, if the Buckets have been used, a limit is
-// invalid, there are not as many limits as now, the origin is too far away (as WithState
-// of package tokenbucket says), a state is invalid, a key has another number of states,
-// or a key comes twice.
+// Call Restore before any other method, and call no other method until it returns.
+// Restore returns ErrInvalidOption, and restores nothing, if the Buckets have been used,
+// a limit is invalid, the number of limits differs from that of the Buckets, the origin
+// is too far away (see tokenbucket.WithState), a state is invalid, a key has another
+// number of states, or a key comes twice.
 func (b *Buckets[K]) Restore(limits []tokenbucket.Limit, origin time.Time, latest time.Duration, all iter.Seq2[K, []tokenbucket.State]) error {
 	if err := b.checkRestore(limits, origin); err != nil {
 		return err
@@ -58,11 +58,11 @@ func (b *Buckets[K]) Restore(limits []tokenbucket.Limit, origin time.Time, lates
 func (b *Buckets[K]) checkRestore(limits []tokenbucket.Limit, origin time.Time) error {
 	for i := range b.shards {
 		if b.shards[i].used {
-			return fmt.Errorf("%w: these Buckets have been used: restore before the first use", tokenbucket.ErrInvalidOption)
+			return fmt.Errorf("%w: these Buckets have been used: call Restore before any other method", tokenbucket.ErrInvalidOption)
 		}
 	}
 	if n := len(*b.limits.Load()); len(limits) != n {
-		return fmt.Errorf("%w: %d limits for buckets of %d: pass what Limits of buckets with as many limits returned", tokenbucket.ErrInvalidOption, len(limits), n)
+		return fmt.Errorf("%w: %d saved limits for buckets with %d: create the Buckets with as many limits as were saved", tokenbucket.ErrInvalidOption, len(limits), n)
 	}
 	if err := tokenbucket.Limits(limits).Validate(); err != nil {
 		return fmt.Errorf("%w: %w", tokenbucket.ErrInvalidOption, err)
@@ -78,16 +78,16 @@ func (b *Buckets[K]) checkRestore(limits []tokenbucket.Limit, origin time.Time) 
 	return nil
 }
 
-// restoring are Buckets that are being filled from saved states. The keys are collected by
-// shard first. Then each table is made once, as large as needed, and is filled while it is
-// in the processor's cache.
+// restoring holds the Buckets that Restore fills from saved states. It first collects the
+// keys by shard. Then it creates each table once, at the size needed, and fills it while
+// the table is in the processor's cache.
 type restoring[K comparable] struct {
 	buckets  *Buckets[K]
 	from, to tokenbucket.Limits
-	at       time.Duration             // what the present counts as
-	states   []tokenbucket.State       // those of the key that is added
+	at       time.Duration             // the present instant
+	states   []tokenbucket.State       // of the key that is being added
 	saved    []savedKeys[K]            // for each shard
-	paused   map[K][]tokenbucket.State // of keys that get buckets of their own
+	paused   map[K][]tokenbucket.State // states of the paused keys: these get their own buckets
 }
 
 // savedKeys are the keys of one shard, with their hashes and all their saved states.
@@ -101,7 +101,7 @@ type hashedKey[K comparable] struct {
 	key  K
 }
 
-// collect checks a saved key and adds it to its shard's.
+// collect checks a saved key and adds it to the keys of its shard.
 func (r *restoring[K]) collect(key K, states []tokenbucket.State) error {
 	if key != key {
 		return nil
@@ -125,7 +125,7 @@ func (r *restoring[K]) collect(key K, states []tokenbucket.State) error {
 func (r *restoring[K]) fill() error {
 	for i := range r.saved {
 		saved := r.saved[i]
-		r.saved[i] = savedKeys[K]{} // gives the memory back early
+		r.saved[i] = savedKeys[K]{} // frees the memory early
 		t := &r.buckets.shards[i].table
 		if n := len(saved.keys); n > 0 {
 			t.rebuild(groupsFor(n))
@@ -139,8 +139,8 @@ func (r *restoring[K]) fill() error {
 	return nil
 }
 
-// add adds a key to its table, or to those that are paused. A key that is full is added,
-// too, until finish: it may come twice.
+// add adds a key to its table, or to the paused keys. It adds a full key, too, to notice
+// if the key comes twice; finish drops full keys.
 func (r *restoring[K]) add(t *table[K], k hashedKey[K], states []tokenbucket.State) error {
 	if r.paused[k.key] != nil || t.find(k.hash, k.key) >= 0 {
 		return fmt.Errorf("%w: key %v comes twice: pass each key once", tokenbucket.ErrInvalidOption, k.key)
@@ -154,7 +154,7 @@ func (r *restoring[K]) add(t *table[K], k hashedKey[K], states []tokenbucket.Sta
 	return nil
 }
 
-// resume turns saved states into present ones.
+// resume sets r.states to what saved states are now, under the limits of the Buckets.
 func (r *restoring[K]) resume(saved []tokenbucket.State) {
 	copy(r.states, saved)
 	if !isPaused(saved, r.at) && r.from.IsFull(saved, r.at) {
@@ -167,8 +167,8 @@ func (r *restoring[K]) resume(saved []tokenbucket.State) {
 	}
 }
 
-// finish drops the keys that are full and those that find no room, and gives buckets of
-// their own to those that are paused.
+// finish drops the keys that are full and those for which there is no room. It gives the
+// paused keys their own buckets.
 func (r *restoring[K]) finish() {
 	n := len(r.paused)
 	for i := range r.buckets.shards {
@@ -191,7 +191,7 @@ func (r *restoring[K]) finish() {
 	r.buckets.len.Store(int64(n))
 }
 
-// drop drops so many keys: those that are full first.
+// drop drops the given number of keys: those that will be full first.
 func (r *restoring[K]) drop(excess int) {
 	var lefts []time.Duration
 	for i := range r.buckets.shards {
@@ -204,7 +204,7 @@ func (r *restoring[K]) drop(excess int) {
 		lefts = append(lefts, r.untilFull(states))
 	}
 	slices.Sort(lefts)
-	least := lefts[excess] // of those that stay
+	least := lefts[excess] // the shortest time of a key that stays
 	ties := excess - slices.Index(lefts, least)
 	drops := func(left time.Duration) bool {
 		if left == least {

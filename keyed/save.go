@@ -7,14 +7,15 @@ import (
 	"github.com/aa014e13/tokenbucket"
 )
 
-// All returns the keys whose buckets are not full, or are paused, with their states, one
-// for each limit: what Restore needs besides Limits, Origin and Latest. Call Origin and
-// Latest after All. The slices belong to the caller, so maps.Collect(b.All()) is a copy.
+// All returns the keys whose buckets are not full or are paused, with their states, one
+// for each limit. Restore needs these, and what Limits, Origin and Latest return. Call
+// Origin and Latest after All. The slices belong to the caller, so maps.Collect(b.All())
+// is a copy.
 //
-// All may be called at any time, and so may other calls while it runs. It locks one shard
-// of 256 at a time, no longer than it takes to copy it, and none while it yields. It
-// yields each key at most once, as it was when its shard was copied. While SetLimits runs,
-// some of the states belong to the limits before: do not save then.
+// All may be called at any time, and other methods may be called while it runs. It locks
+// one shard of 256 at a time while it copies that shard, and none while it yields. It
+// yields each key at most once, as it was when its shard was copied. Do not save while
+// SetLimits runs: some of the states then belong to the old limits.
 //
 // Callers of Wait are not part of the states, and neither is the overflow bucket of
 // WithMaxKeys.
@@ -23,7 +24,7 @@ func (b *Buckets[K]) All() iter.Seq2[K, []tokenbucket.State] {
 		n := len(*b.limits.Load())
 		var keys []K
 		for i := range b.shards {
-			var states []tokenbucket.State // not to be used again: the caller has it
+			var states []tokenbucket.State // new for each shard: the caller keeps it
 			keys, states = b.copyShard(&b.shards[i], keys[:0])
 			for i, key := range keys {
 				if !yield(key, states[i*n:(i+1)*n:(i+1)*n]) {
@@ -34,8 +35,8 @@ func (b *Buckets[K]) All() iter.Seq2[K, []tokenbucket.State] {
 	}
 }
 
-// copyShard appends the keys of a shard that are not full, or paused, to keys, and
-// returns all their states.
+// copyShard appends the keys of a shard that are not full or are paused to keys. It
+// returns keys, and the states of the appended keys one after the other.
 func (b *Buckets[K]) copyShard(s *shard[K], keys []K) ([]K, []tokenbucket.State) {
 	now := b.time.Now()
 	s.mu.Lock()

@@ -9,16 +9,16 @@ import (
 	"github.com/aa014e13/tokenbucket/internal/timeline"
 )
 
-// shard holds the keys whose hashes begin alike.
+// shard holds the keys whose hashes begin with the same bits.
 type shard[K comparable] struct {
 	mu       sync.Mutex
-	latest   time.Duration // the latest reading of the clock: earlier ones count as this
-	due      int32         // keys to be swept
-	used     bool          // since New
+	latest   time.Duration // the latest reading of the clock; earlier readings count as this one
+	due      int32         // number of keys due for a sweep
+	used     bool          // whether a call has visited the shard since New
 	table    table[K]
-	attended map[K]*attendance   // keys that are waited for or paused: they are not in the table
-	states   []tokenbucket.State // those of the key that is visited
-	_        [56]byte            // neighbours share no cache line
+	attended map[K]*attendance   // keys with waiters or a pause; they are not in the table
+	states   []tokenbucket.State // of the key that is visited
+	_        [56]byte            // so that two shards share no cache line
 }
 
 func (b *Buckets[K]) shardOf(hash uint64) *shard[K] {
@@ -29,27 +29,28 @@ func (b *Buckets[K]) shardIndex(hash uint64) int {
 	return int(hash >> (64 - shardBits) & uint64(len(b.shards)-1))
 }
 
-// visit is one call's business with a key. Its shard is locked meanwhile, unless the
-// key is attended.
+// visit is the work of one call on a key. The shard of the key is locked during the
+// visit, unless the key is attended.
 type visit[K comparable] struct {
 	key      K
 	hash     uint64
 	shard    *shard[K]
-	now, at  time.Duration       // the reading of the clock, and what it counts as
-	attended *attendance         // its bucket decides, if there is one; else
-	limits   tokenbucket.Limits  // these decide
-	states   []tokenbucket.State // on these,
-	slot     int                 // of this slot; -1 if the key was not known and a place is taken for it
-	old      int                 // the slot where such a key lingers, or -1
-	looked   bool                // for room, in vain or not
+	now, at  time.Duration       // the reading of the clock, and the instant it counts as
+	attended *attendance         // its bucket decides; if it is nil,
+	limits   tokenbucket.Limits  // these limits decide
+	states   []tokenbucket.State // on these states
+	slot     int                 // slot of the key; -1 if the key was unknown and a place is taken for it
+	old      int                 // slot where an unknown key lingers, or -1
+	looked   bool                // whether the call has looked for room
 }
 
-// fromNow counts a wait from the reading itself.
+// fromNow turns a wait that counts from v.at into one that counts from the call's own
+// reading of the clock.
 func (v *visit[K]) fromNow(wait time.Duration) time.Duration {
 	return timeline.Later(wait, v.at-v.now)
 }
 
-// fromReading counts a refusal's wait from the reading itself.
+// fromReading does the same for the wait of a refusal.
 func (v *visit[K]) fromReading(d tokenbucket.Decision) tokenbucket.Decision {
 	if !d.OK {
 		d.Wait = v.fromNow(d.Wait)
@@ -57,19 +58,19 @@ func (v *visit[K]) fromReading(d tokenbucket.Decision) tokenbucket.Decision {
 	return d
 }
 
-// hasten lets the next sweep look at the key, which may now be full earlier than before.
+// hasten makes the next sweep look at the key, which may now be full earlier than before.
 func (v *visit[K]) hasten() {
 	if v.slot >= 0 {
 		v.shard.table.hasten(v.slot)
 	}
 }
 
-// enter begins a visit. It reads the clock after the key, since a reading lets nothing
-// be fetched ahead: this way the key comes while the visit before still waits for its
-// entry.
+// enter begins a visit. It hashes the key before it reads the clock. A processor starts
+// no load before it has read the clock. In this order it can load the key while the visit
+// before still waits for its entry.
 //
-// If the key is attended, the shard is open again when enter returns, and the visit is
-// counted as a user. Otherwise the shard stays locked until leave or attend.
+// If the key is attended, the shard is unlocked again when enter returns, and the visit
+// counts as a user. Otherwise the shard stays locked until leave or attend.
 func (b *Buckets[K]) enter(v *visit[K], key K) {
 	v.key, v.hash = key, maphash.Comparable(b.seed, key)
 	v.now = b.time.Now()
@@ -89,9 +90,9 @@ func (b *Buckets[K]) enter(v *visit[K], key K) {
 	v.limits, v.states = s.table.limits, s.table.load(v.slot, s.states)
 }
 
-// enterAttended makes the visit a user of its key's own bucket, if it has one. Before
-// that it does its share of the sweep: among keys that are always in use, one that is
-// due to go back to the table must have a chance to.
+// enterAttended makes the visit a user of its key's own bucket, and reports whether the
+// key has one. Before that it does its part of the sweep. Otherwise no key would move
+// back to the table if all calls were for attended keys.
 func (b *Buckets[K]) enterAttended(v *visit[K]) bool {
 	s := v.shard
 	if s.attended[v.key] == nil {
@@ -107,8 +108,9 @@ func (b *Buckets[K]) enterAttended(v *visit[K]) bool {
 	return true
 }
 
-// enterUnknown gives a key its own bucket, full, if there is room for one, or once
-// some has been looked for, with its shard open: then the visit begins anew.
+// enterUnknown gives an unknown key full states if there is room for it. If not, it
+// unlocks the shard, looks for room once, and begins the visit again. If there is no room
+// then either, the overflow bucket decides.
 func (b *Buckets[K]) enterUnknown(v *visit[K]) {
 	s := v.shard
 	isSelf := v.key == v.key // not NaN
@@ -154,7 +156,8 @@ func (b *Buckets[K]) leaveUnchanged(v *visit[K]) {
 	v.shard.mu.Unlock()
 }
 
-// sweepDue sweeps what is due after one more call, at once or when it is worth it.
+// sweepDue adds the keys of one more call to those that are due. It sweeps the due keys
+// if atOnce is true or there are at least sweepAtOnce.
 func (b *Buckets[K]) sweepDue(s *shard[K], atOnce bool) {
 	if s.due += sweepEachCall; s.due >= sweepAtOnce || atOnce {
 		b.sweep(s, int(s.due))
@@ -162,8 +165,9 @@ func (b *Buckets[K]) sweepDue(s *shard[K], atOnce bool) {
 	}
 }
 
-// remember puts a key into the table, at the slot where it lingers if that is not -1. If
-// the key is full, there is nothing to remember, and remember gives its place up.
+// remember puts a key into the table, and reports whether it did. old is the slot where
+// the key lingers, or -1. A full key is not put into the table, and its place is free
+// again.
 func (b *Buckets[K]) remember(s *shard[K], hash uint64, key K, states []tokenbucket.State, at time.Duration, old int) (kept bool) {
 	if s.table.limits.IsFull(states, at) {
 		b.len.Add(-1)
@@ -177,7 +181,8 @@ func (b *Buckets[K]) remember(s *shard[K], hash uint64, key K, states []tokenbuc
 	return true
 }
 
-// takePlace counts one more key, unless that would be too many.
+// takePlace counts one more key, unless that would be too many, and reports whether it
+// did.
 func (b *Buckets[K]) takePlace() bool {
 	for {
 		n := b.len.Load()
@@ -190,8 +195,8 @@ func (b *Buckets[K]) takePlace() bool {
 	}
 }
 
-// sweep forgets some keys of a shard that are full again, and gives up the bucket of one
-// attended key that has no users.
+// sweep looks at few keys of a shard or a little more, and drops those that are full
+// again. It also tries to retire one attended key. It returns how many keys it dropped.
 func (b *Buckets[K]) sweep(s *shard[K], few int) (dropped int) {
 	dropped = s.table.sweep(few, s.latest)
 	if dropped > 0 {
@@ -203,8 +208,8 @@ func (b *Buckets[K]) sweep(s *shard[K], few int) (dropped int) {
 	return dropped
 }
 
-// lookForRoom sweeps shards in turn until a key has been dropped or enough were
-// looked at. No shard is locked by the caller.
+// lookForRoom sweeps shards in turn until it has dropped a key or has swept a shard of at
+// least lookAtKeys keys. The caller has locked no shard.
 func (b *Buckets[K]) lookForRoom() {
 	now := b.time.Now()
 	for range b.shards {

@@ -10,27 +10,28 @@ import (
 	"github.com/aa014e13/tokenbucket/internal/timeline"
 )
 
-// table maps keys to their states. It is made of groups of seven slots; a key is in
-// the slot that its hash names, or if that was taken in another of the same group, or
-// if that was full in one of the next. A word for each group says which slots are
-// taken and hints at the keys. The words of a million keys about fit into a
-// processor's cache, and three keys in five are where their hash says, so that their
-// entries are fetched meanwhile: finding a key costs one miss, its entry's.
+// table maps keys to their states. It consists of groups of seven slots. The hash of a
+// key names a slot. If that slot was taken, the key is in another slot of the same group.
+// If the group was full, the key is in one of the next groups. A word for each group says
+// which slots are taken, and holds eight bits of each key's hash. The words for a million
+// keys about fit into a processor's cache. Three keys in five are in the slot that their
+// hash names, and the processor fetches that entry at the same time as the word. So
+// finding a key costs one cache miss, that of its entry.
 //
-// It is tempting to take a Go map, but that cannot be swept in steps, and doubles
-// when it grows. This grows by a quarter, and a large one is two thirds full then.
+// A Go map would be simpler, but it cannot be swept in steps, and it doubles when it
+// grows. This table grows by a quarter, and a large one is two thirds full after that.
 //
 // The zero table is not ready to use. It is not safe for concurrent use.
 type table[K comparable] struct {
 	seed    maphash.Seed
 	limits  tokenbucket.Limits
 	len     int // keys that do not linger
-	linger  int // keys that do
+	linger  int // keys that linger
 	cursor  int // the group where the sweep goes on
 	groups  []group
-	fullAt  []time.Duration     // for each group, before when none of its keys is full
+	fullAt  []time.Duration     // for each group: none of its keys is full before this instant
 	entries []entry[K]          // one for each slot
-	states  []tokenbucket.State // the further ones, in the order of the entries
+	states  []tokenbucket.State // states of the further limits, in the order of the entries
 }
 
 // entry is a key with the state of its first limit: 32 bytes for a string, half a
@@ -42,15 +43,15 @@ type entry[K comparable] struct {
 
 const (
 	slotsPerGroup = 7
-	mostPerGroup  = 6 // on average: one more, and the table grows
-	leastPerGroup = 3 // on average: one less, and it shrinks
-	fewestGroups  = 8 // that a table has, once it has any, and grows by
+	mostPerGroup  = 6 // most keys per group, on average: with one more, the table grows
+	leastPerGroup = 3 // fewest keys per group, on average: with one less, the table shrinks
+	fewestGroups  = 8 // fewest groups of a table that has had a key, and fewest that it grows by
 )
 
 func (t *table[K]) hash(key K) uint64 { return maphash.Comparable(t.seed, key) }
 
-// home returns the slot that a hash names. The bits that name the shard have no say,
-// nor have those of the tag.
+// home returns the slot that a hash names. It uses neither the bits that choose the shard
+// nor those of the tag.
 func (t *table[K]) home(hash uint64) int {
 	slot, _ := bits.Mul64(hash<<shardBits, uint64(len(t.entries)))
 	return int(slot)
@@ -70,9 +71,10 @@ func (t *table[K]) previous(at int) int {
 	return at - 1
 }
 
-// find returns the slot of a key, which it has until keys are inserted or dropped,
-// or -1 if there is none. It looks where the hash says first: most keys are there,
-// and a processor that expects that fetches the entry along with the word.
+// find returns the slot of a key, or -1 if the key is not there. The slot is valid until
+// keys are inserted or dropped. find first looks at the slot that the hash names. Most
+// keys are there, so a processor predicts that and fetches the entry at the same time as
+// the word.
 func (t *table[K]) find(hash uint64, key K) int {
 	slot := t.home(hash)
 	at, n := slot/slotsPerGroup, slot%slotsPerGroup
@@ -82,7 +84,7 @@ func (t *table[K]) find(hash uint64, key K) int {
 	return t.search(at, tagOf(hash), key)
 }
 
-// search finds a key in a group or the next ones.
+// search looks for a key in a group and the groups after it. It returns its slot, or -1.
 func (t *table[K]) search(at int, tag group, key K) int {
 	for range t.groups {
 		g := t.groups[at]
@@ -99,7 +101,7 @@ func (t *table[K]) search(at int, tag group, key K) int {
 	return -1
 }
 
-// insert adds a key that is not there, and is not full before fullAt.
+// insert adds a key that is not in the table. The key is not full before fullAt.
 func (t *table[K]) insert(hash uint64, key K, states []tokenbucket.State, fullAt time.Duration) {
 	if t.len+t.linger >= mostPerGroup*len(t.groups) && !t.dropLingering() {
 		t.rebuild(len(t.groups) + max(fewestGroups, len(t.groups)/4))
@@ -109,7 +111,7 @@ func (t *table[K]) insert(hash uint64, key K, states []tokenbucket.State, fullAt
 	copy(t.furtherStates(slot), states[1:])
 }
 
-// take takes a slot for a key, of which only the hash is looked at.
+// take takes a free slot for a key with this hash, and returns the slot.
 func (t *table[K]) take(hash uint64, fullAt time.Duration) int {
 	slot := t.home(hash)
 	at, n := slot/slotsPerGroup, slot%slotsPerGroup
@@ -126,8 +128,9 @@ func (t *table[K]) take(hash uint64, fullAt time.Duration) int {
 	return at*slotsPerGroup + n
 }
 
-// load returns the states of a slot to be changed: one in place, or more in scratch,
-// for store. Both last until then.
+// load returns the states of a slot, which the caller may change. With one limit, that is
+// the state in the table. With several limits, it is a copy in scratch, and store writes
+// the changes back.
 func (t *table[K]) load(slot int, scratch []tokenbucket.State) []tokenbucket.State {
 	first := t.entries[slot].state[:]
 	if len(t.limits) == 1 {
@@ -138,7 +141,8 @@ func (t *table[K]) load(slot int, scratch []tokenbucket.State) []tokenbucket.Sta
 	return scratch
 }
 
-// store puts the states of a slot back: more than one, else they are in place.
+// store writes back the states that load returned. A single state is in the table
+// already.
 func (t *table[K]) store(slot int, states []tokenbucket.State) {
 	if len(t.limits) > 1 {
 		t.entries[slot].state[0] = states[0]
@@ -146,7 +150,7 @@ func (t *table[K]) store(slot int, states []tokenbucket.State) {
 	}
 }
 
-// hasten lets the next sweep look at a key, which may now be full earlier than before.
+// hasten makes the next sweep look at a key that may now be full earlier than before.
 func (t *table[K]) hasten(slot int) { t.fullAt[slot/slotsPerGroup] = 0 }
 
 func (t *table[K]) furtherStates(slot int) []tokenbucket.State {
@@ -154,7 +158,7 @@ func (t *table[K]) furtherStates(slot int) []tokenbucket.State {
 	return t.states[slot*further:][:further]
 }
 
-// remove drops a key, and returns whether it was there and did not linger.
+// remove drops a key, and reports whether the key was there and did not linger.
 func (t *table[K]) remove(hash uint64, key K) bool {
 	slot := t.find(hash, key)
 	if slot < 0 {
@@ -166,8 +170,8 @@ func (t *table[K]) remove(hash uint64, key K) bool {
 	return !lingered
 }
 
-// drop drops the key of a slot. It hashes the key only if some key has passed by the group
-// before: else the key is in the group that its hash names.
+// drop drops the key of a slot. If no key has passed by the group before this one, the key
+// is in the group that its hash names. Otherwise drop has to hash the key.
 func (t *table[K]) drop(slot int) {
 	home := slot / slotsPerGroup
 	if t.groups[t.previous(home)].isPassed() {
@@ -176,7 +180,7 @@ func (t *table[K]) drop(slot int) {
 	t.dropFrom(home, slot)
 }
 
-// dropFrom drops the key of a slot whose hash names the group home.
+// dropFrom drops the key of a slot. The hash of the key names the group home.
 func (t *table[K]) dropFrom(home, slot int) {
 	at, n := slot/slotsPerGroup, slot%slotsPerGroup
 	t.groups[at] &^= 0xff << (8 * n)
@@ -188,13 +192,13 @@ func (t *table[K]) dropFrom(home, slot int) {
 	} else {
 		t.len--
 	}
-	t.entries[slot] = entry[K]{} // nothing is kept alive
+	t.entries[slot] = entry[K]{} // so that the key can be freed
 }
 
-// sweep looks at the next few slots that are taken, and at those that share a group with
-// them. Keys whose buckets are full linger from then on; sweep returns how many they are.
-// Slots of keys that lingered before count as well. A group where no key can be full yet
-// is skipped, since most of the cost is reading its entries.
+// sweep looks at the next groups, until these have at least few taken slots. Keys whose
+// buckets are full linger from then on, and sweep returns their number. Slots of keys
+// that lingered before count as taken. sweep skips a group where no key can be full yet,
+// since most of the cost is reading entries.
 func (t *table[K]) sweep(few int, now time.Duration) (full int) {
 	for range t.groups {
 		if few <= 0 {
@@ -241,8 +245,8 @@ func (t *table[K]) untilFull(slot int, now time.Duration) time.Duration {
 	return left
 }
 
-// change changes the limits, and drops the keys that are full. The scratch is for as many
-// states as there are limits.
+// change changes the limits, drops the keys that are full, and returns their number.
+// scratch has room for one state per limit.
 func (t *table[K]) change(to tokenbucket.Limits, now time.Duration, scratch []tokenbucket.State) (dropped int) {
 	for slot := range t.slots {
 		states := t.load(slot, scratch)
@@ -260,7 +264,8 @@ func (t *table[K]) change(to tokenbucket.Limits, now time.Duration, scratch []to
 	return dropped
 }
 
-// appendTo appends the keys that are not full to keys, and returns all their states.
+// appendTo appends the keys that are not full to keys. It returns keys, and the states of
+// the appended keys one after the other.
 func (t *table[K]) appendTo(keys []K, now time.Duration, scratch []tokenbucket.State) ([]K, []tokenbucket.State) {
 	states := make([]tokenbucket.State, 0, t.len*len(t.limits))
 	for slot := range t.slots {
@@ -272,7 +277,8 @@ func (t *table[K]) appendTo(keys []K, now time.Duration, scratch []tokenbucket.S
 	return keys, states
 }
 
-// slots yields the slots of all keys that do not linger. Keys may be dropped meanwhile.
+// slots yields the slots of all keys that do not linger. The caller may drop keys during
+// the iteration.
 func (t *table[K]) slots(yield func(slot int) bool) {
 	for at, g := range t.groups {
 		for taken := g.taken(); taken != 0; taken = taken.rest() {
@@ -283,25 +289,26 @@ func (t *table[K]) slots(yield func(slot int) bool) {
 	}
 }
 
-// shrink gives memory back if far too few slots are taken.
+// shrink frees memory if far too few slots are taken.
 func (t *table[K]) shrink() {
 	if t.len < leastPerGroup*len(t.groups) {
 		t.fit()
 	}
 }
 
-// fit gives memory back if the table is larger than its keys need.
+// fit frees memory if the table is larger than its keys need.
 func (t *table[K]) fit() {
 	if size := groupsFor(t.len); size < len(t.groups) {
 		t.rebuild(size)
 	}
 }
 
-// groupsFor returns how many groups so many keys need, with some room for more.
+// groupsFor returns how many groups a number of keys needs, with some room for more.
 func groupsFor(keys int) int { return max(fewestGroups, keys/(mostPerGroup-1)+1) }
 
-// rebuild makes the table anew with so many groups, without the keys that linger. The
-// order stays that of the hashes, and the cursor where it was among them.
+// rebuild gives the table a new size, in groups, and drops the keys that linger. The
+// other keys stay in the order of their hashes, and the cursor stays at the same place in
+// that order.
 func (t *table[K]) rebuild(size int) {
 	old := *t
 	t.len, t.linger = 0, 0
@@ -309,7 +316,7 @@ func (t *table[K]) rebuild(size int) {
 	t.fullAt = slices.Repeat([]time.Duration{timeline.Never}, size)
 	t.entries = make([]entry[K], size*slotsPerGroup)
 	t.states = make([]tokenbucket.State, size*slotsPerGroup*(len(t.limits)-1))
-	t.cursor = int(int64(old.cursor) * int64(size) / max(1, int64(len(old.groups)))) // an int may have 32 bits
+	t.cursor = int(int64(old.cursor) * int64(size) / max(1, int64(len(old.groups)))) // int64, since an int may have 32 bits
 	for from := range old.slots {
 		to := t.take(t.hash(old.entries[from].key), old.fullAt[from/slotsPerGroup])
 		t.entries[to] = old.entries[from]
@@ -317,10 +324,11 @@ func (t *table[K]) rebuild(size int) {
 	}
 }
 
-// group is a byte for each of seven slots, a tag of its key, and in the topmost byte
-// how many keys passed by because the group was full. A search ends at a group that
-// no key has passed by, and a key that is dropped leaves no trace, since it is
-// counted out (as in F14, the table of Facebook's folly).
+// group describes seven slots. Each of the seven low bytes is the tag of a slot's key.
+// The top byte counts the keys that passed by: they are in a later group because this one
+// was full. A search ends at a group that no key has passed by. When a key is dropped,
+// the groups that it passed by no longer count it, so it does not make later searches
+// longer (as in F14, the table of Facebook's folly).
 type group uint64
 
 const (
@@ -346,8 +354,8 @@ func (g group) taken() slots { return g.tagged(free) ^ slots(0x80*each) }
 
 func (g group) isPassed() bool { return g >= passedBy }
 
-// pass counts a key that passed by. What is too many to count stays so until the
-// table is made anew.
+// pass counts a key that passed by. A count of 255 means 255 or more. It stays until the
+// table is rebuilt.
 func (g group) pass() group {
 	if g >= 0xff*passedBy {
 		return g
@@ -355,7 +363,7 @@ func (g group) pass() group {
 	return g + passedBy
 }
 
-// unpass counts such a key out.
+// unpass removes a key from the count.
 func (g group) unpass() group {
 	if g >= 0xff*passedBy {
 		return g
@@ -369,5 +377,5 @@ type slots uint64
 func (s slots) len() int   { return bits.OnesCount64(uint64(s)) }
 func (s slots) first() int { return bits.TrailingZeros64(uint64(s)) / 8 }
 
-// rest returns the set without its first.
+// rest returns the set without its first slot.
 func (s slots) rest() slots { return s & (s - 1) }
