@@ -12,6 +12,7 @@ import (
 
 	"github.com/aa014e13/tokenbucket"
 	"github.com/aa014e13/tokenbucket/grpclimit"
+	"github.com/aa014e13/tokenbucket/keyed"
 )
 
 // transport is a call without a network. What gRPC allocates for its trailers does not count.
@@ -44,4 +45,22 @@ func TestAllocations(t *testing.T) {
 	costs := tokenbucket.Costs{"/package.Service/*": 2}
 	require.Zero(t, countAllocations(t, plenty, grpclimit.WithoutRateLimit(), grpclimit.WithCosts(costs)), "an admission by price")
 	require.LessOrEqual(t, countAllocations(t, tokenbucket.Limit{Capacity: 1, RefillPerSec: 1e-3}), 12.0, "a refusal")
+}
+
+// Events, which hold the time of waits, must cost nothing without an observer.
+func TestClientAllocations(t *testing.T) {
+	if raceEnabled {
+		t.Skip("the race detector makes pools drop what they hold")
+	}
+	buckets, err := keyed.New[string](tokenbucket.Limit{Capacity: 1 << 30, RefillPerSec: 1})
+	require.NoError(t, err)
+	intercept, err := grpclimit.UnaryClientInterceptor(buckets)
+	require.NoError(t, err)
+	conn, err := grpc.NewClient(memoryTarget, insecurely)
+	require.NoError(t, err)
+	defer conn.Close()
+	invoke := func(context.Context, string, any, any, *grpc.ClientConn, ...grpc.CallOption) error { return nil }
+	ctx := t.Context()
+	call := func() { _ = intercept(ctx, unaryMethod, nil, nil, conn, invoke) }
+	require.LessOrEqual(t, testing.AllocsPerRun(1000, call), 3.0)
 }

@@ -60,28 +60,32 @@ func newClient(b httplimit.HostBuckets, opts []ClientOption) (*client, error) {
 }
 
 func (c *client) invoke(ctx context.Context, method string, request, reply any, cc *grpc.ClientConn, invoker grpc.UnaryInvoker, opts ...grpc.CallOption) error {
-	target, cost := cc.CanonicalTarget(), c.prices.of(method)
-	if err := c.wait(ctx, target, cost); err != nil {
+	e := c.begin(cc, method)
+	if err := c.wait(ctx, &e); err != nil {
 		return err
 	}
 	var trailer metadata.MD
 	opts = append(opts[:len(opts):len(opts)], grpc.Trailer(&trailer))
-	for attempt := 0; ; attempt++ {
+	for {
 		trailer = nil
 		refusal := invoker(ctx, method, request, reply, cc, opts...)
-		wait, again := c.heed(target, method, attempt, trailer, refusal)
-		if !again || attempt >= c.retries || !fits(ctx, wait) {
+		wait, again := c.heed(&e, trailer, refusal)
+		if !again || e.Attempt >= c.retries || !fits(ctx, wait) {
 			return refusal
 		}
-		// A free call would not wait for the end of the pause, so a retry costs at least a
-		// number too small to change a bucket.
-		if err := c.wait(ctx, target, max(cost, 1e-300)); err != nil {
+		e = ClientEvent{Target: e.Target, Method: e.Method, Cost: e.Cost, Attempt: e.Attempt + 1}
+		if err := c.wait(ctx, &e); err != nil {
 			if ctx.Err() != nil {
 				return err
 			}
 			return refusal // for example, the wait is longer than the deadline
 		}
 	}
+}
+
+// begin returns the event of a first attempt.
+func (c *client) begin(cc *grpc.ClientConn, method string) ClientEvent {
+	return ClientEvent{Target: cc.CanonicalTarget(), Method: method, Cost: c.prices.of(method)}
 }
 
 // fits reports whether a wait ends before the deadline of the context.
@@ -91,16 +95,16 @@ func fits(ctx context.Context, wait time.Duration) bool {
 }
 
 func (c *client) open(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, streamer grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
-	target := cc.CanonicalTarget()
-	if err := c.wait(ctx, target, c.prices.of(method)); err != nil {
+	e := c.begin(cc, method)
+	if err := c.wait(ctx, &e); err != nil {
 		return nil, err
 	}
 	stream, err := streamer(ctx, desc, cc, method, opts...)
+	c.heed(&e, nil, err)
 	if err != nil {
-		c.heed(target, method, 0, nil, err)
 		return nil, err
 	}
-	return &heedingStream{ClientStream: stream, client: c, target: target, method: method}, nil
+	return &heedingStream{ClientStream: stream, client: c, target: e.Target, method: method}, nil
 }
 
 // heedingStream makes the client heed the error that ends a stream.
@@ -114,37 +118,54 @@ type heedingStream struct {
 func (s *heedingStream) RecvMsg(message any) error {
 	err := s.ClientStream.RecvMsg(message)
 	if err != nil && !s.ended && status.Code(err) == codes.ResourceExhausted {
-		s.client.heed(s.target, s.method, 0, s.Trailer(), err)
+		s.client.heed(&ClientEvent{Target: s.target, Method: s.method, Ended: true}, s.Trailer(), err)
 	}
 	s.ended = s.ended || err != nil
 	return err
 }
 
-// wait waits until the bucket of the target can pay. A cost of 0 does not wait.
-func (c *client) wait(ctx context.Context, target string, cost float64) error {
+// wait waits until the bucket of the target can pay for an attempt, and reports the attempt
+// if that fails. A cost of 0 does not wait, but a free call would then not wait for the end
+// of the pause either, so a retry costs at least a number too small to change a bucket.
+func (c *client) wait(ctx context.Context, e *ClientEvent) error {
+	cost := e.Cost
+	if e.Attempt > 0 {
+		cost = max(cost, 1e-300)
+	}
 	if cost == 0 {
 		return nil
 	}
-	if err := c.buckets.Wait(ctx, target, cost); err != nil {
-		return &waitError{err}
+	if err := c.take(ctx, e, cost); err != nil {
+		e.Unsent, e.Err = true, &waitError{err}
+		c.report(e)
+		return e.Err
 	}
 	return nil
 }
 
-// heed pauses the target if the server refused a call and says how long to wait. It
-// returns that wait, and whether the call may be sent again after it.
+// take waits for tokens, and notes for how long if that is going to be reported.
+func (c *client) take(ctx context.Context, e *ClientEvent, cost float64) error {
+	if c.observe == nil {
+		return c.buckets.Wait(ctx, e.Target, cost)
+	}
+	since := time.Now()
+	err := c.buckets.Wait(ctx, e.Target, cost)
+	e.Waited = time.Since(since)
+	return err
+}
+
+// heed pauses the target if the server refused a call and says how long to wait, and reports
+// the call. It returns that wait, and whether the call may be sent again after it.
 //
 // ResourceExhausted without such a wait means a quota, or a message that is too large: a
 // pause would not help.
-func (c *client) heed(target, method string, attempt int, trailer metadata.MD, err error) (wait time.Duration, again bool) {
+func (c *client) heed(e *ClientEvent, trailer metadata.MD, err error) (wait time.Duration, again bool) {
 	ordered, ok := retryIn(trailer, err)
-	pause := min(ordered, c.longestPause)
+	e.Err, e.Pause = err, min(ordered, c.longestPause)
 	if ok {
-		c.buckets.Pause(target, pause)
+		c.buckets.Pause(e.Target, e.Pause)
 	}
-	if c.observe != nil {
-		c.observe(ClientEvent{Target: target, Method: method, Attempt: attempt, Pause: pause, Err: err})
-	}
+	c.report(e)
 	return ordered, ok && ordered <= c.longestPause
 }
 

@@ -63,19 +63,3 @@ func WithRetries(n int) ClientOption {
 func WithLongestPause(d time.Duration) ClientOption {
 	return func(c *clientConfig) { c.longestPause = d }
 }
-
-// ClientEvent is one attempt at a call, or the end of a stream.
-type ClientEvent struct {
-	Target  string        // canonical, such as dns:///api:443
-	Method  string        // full: /package.Service/Method
-	Attempt int           // 0 for the first
-	Pause   time.Duration // for which the target is paused from now on; 0 for none
-	Err     error         // of the call
-}
-
-// WithClientObserver sets a function that is called after each attempt at a call, and for
-// each stream that a server refused. It is called by any number of goroutines. By default,
-// and for nil, there is none.
-func WithClientObserver(observe func(ClientEvent)) ClientOption {
-	return func(c *clientConfig) { c.observe = observe }
-}

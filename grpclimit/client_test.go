@@ -169,24 +169,6 @@ func TestRefusalWithoutAWait(t *testing.T) {
 	}
 }
 
-func TestClientObserver(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var mu sync.Mutex
-		var seen []grpclimit.ClientEvent
-		limiter, _ := once(10 * time.Minute)
-		s := &setup{limiter: limiter, dial: limited(t, plenty, grpclimit.WithRetries(1), grpclimit.WithClientObserver(func(e grpclimit.ClientEvent) {
-			mu.Lock()
-			defer mu.Unlock()
-			seen = append(seen, e)
-		}))}
-		require.Error(t, call(t.Context(), s.client(t, false)).err)
-		require.Len(t, seen, 1)
-		require.Equal(t, codes.ResourceExhausted, status.Code(seen[0].Err))
-		seen[0].Err = nil
-		require.Equal(t, grpclimit.ClientEvent{Target: "passthrough:///memory", Method: unaryMethod, Pause: 5 * time.Minute}, seen[0])
-	})
-}
-
 func TestErrorsOfTheWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &setup{limiter: admitting, dial: limited(t, tokenbucket.Limit{Capacity: 1, RefillPerSec: 1})}

@@ -126,7 +126,7 @@ func (s *server) ask(ctx context.Context, method string, message any) (key strin
 	key = s.keyOf(ctx, method)
 	a := s.gate.Ask(ctx, key, s.costOf(ctx, method, message))
 	if s.observe != nil {
-		s.observe(Event{method, a.Event()})
+		s.observe(Event{Method: method, Event: a.Event()})
 	}
 	if a.GoesOn() {
 		return key, figures(&a), nil

@@ -29,6 +29,8 @@ const (
 	sec         = time.Second
 	unaryMethod = pb.TestService_UnaryCall_FullMethodName
 	anyMethod   = "/grpc.testing.TestService/*"
+
+	memoryTarget = "passthrough:///memory"
 )
 
 var insecurely = grpc.WithTransportCredentials(insecure.NewCredentials())
@@ -103,7 +105,7 @@ func (s *setup) connect(t *testing.T, overTCP bool) *grpc.ClientConn {
 
 	dial := append([]grpc.DialOption{insecurely}, s.dial...)
 	var listener net.Listener
-	target := "passthrough:///memory"
+	target := memoryTarget
 	if overTCP {
 		listener, err = net.Listen("tcp", "127.0.0.1:0")
 		require.NoError(t, err)

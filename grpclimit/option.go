@@ -83,8 +83,8 @@ func WithoutRateLimit() Option { return with(httplimit.WithoutRateLimit()) }
 func WithFallback(l httplimit.Limiter) Option { return with(httplimit.WithFallback(l)) }
 
 // WithReportOnly admits all calls, and reports to the observer which calls would have been
-// refused. Messages do not wait: the observer gets those that would have waited. By default,
-// calls are refused and messages wait.
+// refused. Messages do not wait: an event with Refused is a message that would have waited.
+// By default, calls are refused and messages wait.
 func WithReportOnly() Option {
 	return func(c *config) {
 		c.http = append(c.http, httplimit.WithReportOnly())
@@ -105,15 +105,21 @@ func with(opt httplimit.Option) Option {
 	return func(c *config) { c.http = append(c.http, opt) }
 }
 
-// Event is a decision about a call.
+// Event is a decision about a call, a stream, or a message of a stream. If a message
+// had to wait for its turn, the limit that it waited for is not known: LimiterIndex and
+// Decision.LimitIndex are -1, and Policy is empty. Decision.OK is then true if the
+// limiter admitted the message.
 type Event struct {
 	Method          string // full: /package.Service/Method
 	httplimit.Event        // without Request
+
+	Message bool          // whether the decision is about a message, with WithMessageCost
+	Waited  time.Duration // for which the message waited, by the system clock; 0 for calls and with WithReportOnly
 }
 
 // WithObserver sets a function that is called for every call and stream, before it goes on
-// or is answered, and for every message whose wait failed. It is called by any number of
-// goroutines. By default, and for nil, there is none.
+// or is answered, and with WithMessageCost for every message, when its wait is over. It is
+// called by any number of goroutines. By default, and for nil, there is none.
 func WithObserver(observe func(Event)) Option {
 	return func(c *config) { c.observe = observe }
 }

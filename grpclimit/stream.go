@@ -3,6 +3,7 @@ package grpclimit
 import (
 	"context"
 	"errors"
+	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -37,32 +38,37 @@ func (l *limitedStream) RecvMsg(message any) error {
 	return l.wait(cost)
 }
 
-// watch takes the cost of a message, and reports the message if it would have waited.
+// watch takes the cost of a message. The message does not wait.
 func (l *limitedStream) watch(cost float64) {
 	a := l.server.gate.Ask(l.Context(), l.key, cost)
-	if e := a.Event(); e.Refused || e.Err != nil {
-		l.report(e)
+	if l.server.observe != nil {
+		l.server.observe(Event{Method: l.method, Event: a.Event(), Message: true})
 	}
 }
 
-// wait waits until the limiter has the cost of a message. It returns an error if the message
-// must not be delivered.
+// wait waits until the limiter has the cost of a message, and calls the observer. It returns
+// an error if the message must not be delivered.
 func (l *limitedStream) wait(cost float64) error {
-	err := l.server.waiter.Wait(l.Context(), l.key, cost)
-	if err == nil {
+	e := Event{Method: l.method, Message: true, Event: httplimit.Event{Key: l.key, Cost: cost, LimiterIndex: -1}}
+	if l.server.observe == nil {
+		return l.take(&e)
+	}
+	since := time.Now()
+	err := l.take(&e)
+	e.Waited = time.Since(since)
+	l.server.observe(e)
+	return err
+}
+
+// take takes the cost of a message, and notes the decision.
+func (l *limitedStream) take(e *Event) error {
+	if e.Err = l.server.waiter.Wait(l.Context(), e.Key, e.Cost); e.Err == nil {
+		e.Decision = tokenbucket.Decision{OK: true, LimitIndex: -1}
 		return nil
 	}
-	e := httplimit.Event{Key: l.key, Cost: cost, LimiterIndex: -1, Err: err}
-	refused := l.refuse(err, &e.Decision)
+	refused := l.refuse(e.Err, &e.Decision)
 	e.Refused = refused != nil
-	l.report(e)
 	return refused
-}
-
-func (l *limitedStream) report(e httplimit.Event) {
-	if l.server.observe != nil {
-		l.server.observe(Event{l.method, e})
-	}
 }
 
 // refuse returns the error for a message whose wait failed, nil if the message is delivered
@@ -77,6 +83,7 @@ func (l *limitedStream) refuse(err error, d *tokenbucket.Decision) error {
 		r.wait = deadline.Wait
 	case errors.Is(err, tokenbucket.ErrCostExceedsCapacity), errors.Is(err, tokenbucket.ErrInvalidCost):
 	case errors.Is(err, tokenbucket.ErrTooManyWaiters):
+		*d = tokenbucket.Decision{Wait: tokenbucket.Never, LimitIndex: -1} // not known for how long
 		return status.Error(codes.ResourceExhausted, exceeded+"too many messages wait already: retry later")
 	case l.server.closed:
 		r = l.server.undecided()
