@@ -2,6 +2,7 @@ package metrics
 
 import (
 	"errors"
+	"strconv"
 	"strings"
 	"time"
 
@@ -13,39 +14,62 @@ import (
 // Client returns an observer for httplimit.WithTransportObserver. Each attempt is a
 // decision of the client's own buckets: admitted if a server answered, whatever it
 // answered; refused if the buckets refused the wait; an error if the context ended or
-// the request failed. Costs of httplimit.WithTransportCostEach are not counted, since
-// each has its own unit. The hosts are keys, so they are no labels either.
-func Client(to Sink, limiter string) func(httplimit.TransportEvent) {
+// the request failed. The hosts are keys, so they are no labels.
+//
+// The tokens of httplimit.WithTransportCostEach are counted by limit. The names are those of
+// the limits, in the order of the costs; further limits are called "limit-3", say.
+func Client(to Sink, limiter string, limits ...string) func(httplimit.TransportEvent) {
 	return func(e httplimit.TransportEvent) {
-		outcome, waited := Admitted, e.Waited
-		switch refusal, ok := waitOfRefusal(e.Err); {
-		case ok:
-			outcome, waited = Refused, refusal
-		case e.Err != nil:
-			outcome = Error
+		outcome := attempted(to, limiter, e.Waited, e.Err)
+		if len(e.Costs) == 0 {
+			to.Asked(limiter, "", outcome, countable(e.Cost))
 		}
-		to.Decided(limiter, "", outcome, countable(e.Cost))
-		wait(to, limiter, outcome, waited)
+		for i, cost := range e.Costs {
+			limit := "limit-" + strconv.Itoa(i+1)
+			if i < len(limits) {
+				limit = limits[i]
+			}
+			to.Asked(limiter, limit, outcome, countable(cost))
+		}
 		if e.Pause > 0 {
 			to.Paused(limiter, strings.ReplaceAll(strings.ToLower(string(e.Reason)), " ", "_"))
 		}
 	}
 }
 
-// GRPCClient returns an observer for grpclimit.WithClientObserver. Each attempt that was
-// sent is an admitted decision of the client's own buckets. Its cost and its wait are
-// not in the event, so they are not counted. The reason of pauses is "server".
+// GRPCClient returns an observer for grpclimit.WithClientObserver. Each attempt is a decision
+// of the client's own buckets: admitted if it was sent, whatever came of it; refused if
+// the buckets refused the wait; an error if the context ended meanwhile. The reason of
+// pauses is "server".
 func GRPCClient(to Sink, limiter string) func(grpclimit.ClientEvent) {
 	return func(e grpclimit.ClientEvent) {
-		outcome := Admitted
-		if _, ok := waitOfRefusal(e.Err); ok {
-			outcome = Refused
-		}
-		to.Decided(limiter, "", outcome, 0)
 		if e.Pause > 0 {
 			to.Paused(limiter, "server")
 		}
+		if e.Ended {
+			return // the stream was counted when it was opened
+		}
+		var failed error
+		if e.Unsent {
+			failed = e.Err
+		}
+		outcome := attempted(to, limiter, e.Waited, failed)
+		to.Asked(limiter, "", outcome, countable(e.Cost))
 	}
+}
+
+// attempted counts an attempt of a client, records its wait, and returns its outcome.
+func attempted(to Sink, limiter string, waited time.Duration, err error) Outcome {
+	outcome := Admitted
+	switch refusal, ok := waitOfRefusal(err); {
+	case ok:
+		outcome, waited = Refused, refusal
+	case err != nil:
+		outcome = Error
+	}
+	to.Decided(limiter, "", outcome)
+	wait(to, limiter, outcome, waited)
+	return outcome
 }
 
 // waitOfRefusal reports whether buckets refused to let a request wait, and how long it

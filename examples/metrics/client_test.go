@@ -114,29 +114,79 @@ func TestWaitingNow(t *testing.T) {
 	})
 }
 
-func TestOutcomesOfAGRPCClient(t *testing.T) {
-	c := newPrometheus(t)
-	intercept, err := grpclimit.UnaryClientInterceptor(httplimit.AllHosts(tokenbucket.MustNew(slow)),
-		grpclimit.WithClientObserver(metrics.GRPCClient(c, "api")))
+// dial returns a function that makes calls with an interceptor and gets the given answer.
+func dial(t *testing.T, c collector, buckets httplimit.HostBuckets) func(ctx context.Context, answer error) error {
+	intercept, err := grpclimit.UnaryClientInterceptor(buckets, grpclimit.WithClientObserver(metrics.GRPCClient(c, "api")),
+		grpclimit.WithClientCosts(tokenbucket.Costs{"/a.B/C": 0.5}))
 	require.NoError(t, err)
 	conn, err := grpc.NewClient("passthrough:///api", grpc.WithTransportCredentials(insecure.NewCredentials()))
 	require.NoError(t, err)
-	defer conn.Close()
+	t.Cleanup(func() { conn.Close() })
+	return func(ctx context.Context, answer error) error {
+		return intercept(ctx, "/a.B/C", nil, nil, conn, func(context.Context, string, any, any, *grpc.ClientConn, ...grpc.CallOption) error { return answer })
+	}
+}
+
+func TestOutcomesOfAGRPCClient(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newPrometheus(t)
+		call := dial(t, c, httplimit.AllHosts(tokenbucket.MustNew(tokenbucket.Limit{Capacity: 0.5, RefillPerSec: 0.5})))
+		missing := status.Error(codes.NotFound, "not found")
+		require.NoError(t, call(t.Context(), nil))
+		require.Equal(t, missing, call(t.Context(), missing), "after a second")
+		hurried, cancel := context.WithTimeout(t.Context(), time.Second/4)
+		defer cancel()
+		require.Error(t, call(hurried, nil), "its wait is a second")
+		canceled, stop := context.WithCancel(t.Context())
+		time.AfterFunc(time.Second/2, stop)
+		require.ErrorIs(t, call(canceled, nil), context.Canceled)
+		require.Equal(t, []string{
+			`decisions_total{limit="",limiter="api",outcome="admitted"} 2`,
+			`decisions_total{limit="",limiter="api",outcome="error"} 1`,
+			`decisions_total{limit="",limiter="api",outcome="refused"} 1`,
+			`tokens_total{limit="",limiter="api",outcome="admitted"} 1`,
+			`tokens_total{limit="",limiter="api",outcome="error"} 0.5`,
+			`tokens_total{limit="",limiter="api",outcome="refused"} 0.5`,
+			`wait_duration_seconds_sum{limiter="api",outcome="admitted"} 1`,
+			`wait_duration_seconds_count{limiter="api",outcome="admitted"} 2`,
+			`wait_duration_seconds_sum{limiter="api",outcome="error"} 0.5`,
+			`wait_duration_seconds_count{limiter="api",outcome="error"} 1`,
+			`wait_duration_seconds_sum{limiter="api",outcome="refused"} 1`,
+			`wait_duration_seconds_count{limiter="api",outcome="refused"} 1`,
+		}, samples(t, c, "decisions", "tokens", "wait"))
+	})
+}
+
+func TestPausesOfAGRPCClient(t *testing.T) {
+	c := newPrometheus(t)
 	refusal, err := status.New(codes.ResourceExhausted, "too fast").WithDetails(&errdetails.RetryInfo{RetryDelay: durationpb.New(time.Second)})
 	require.NoError(t, err)
-	for _, answer := range []error{nil, refusal.Err()} {
-		invoke := func(context.Context, string, any, any, *grpc.ClientConn, ...grpc.CallOption) error { return answer }
-		require.Equal(t, answer, intercept(t.Context(), "/a.B/C", nil, nil, conn, invoke))
-	}
+	require.Equal(t, refusal.Err(), dial(t, c, httplimit.AllHosts(tokenbucket.MustNew(slow)))(t.Context(), refusal.Err()))
+	metrics.GRPCClient(c, "api")(grpclimit.ClientEvent{Ended: true, Pause: time.Second, Err: refusal.Err()}) // the stream was counted before
 	require.Equal(t, []string{
-		`decisions_total{limit="",limiter="api",outcome="admitted"} 2`,
-		`pauses_total{limiter="api",reason="server"} 1`,
+		`decisions_total{limit="",limiter="api",outcome="admitted"} 1`,
+		`pauses_total{limiter="api",reason="server"} 2`,
 	}, samples(t, c, "decisions", "pauses"))
 }
 
-// The interceptors may come to report waits that failed.
-func TestRefusalOfAGRPCClient(t *testing.T) {
-	c := newPrometheus(t)
-	metrics.GRPCClient(c, "api")(grpclimit.ClientEvent{Err: tokenbucket.ErrTooManyWaiters})
-	require.Equal(t, []string{`decisions_total{limit="",limiter="api",outcome="refused"} 1`}, samples(t, c, "decisions"))
+// Each limit has tokens of its own kind.
+func TestTokensOfAClientByLimit(t *testing.T) {
+	forEachCollector(t, func(t *testing.T, c collector) {
+		bucket := tokenbucket.MustNew(slow, tokenbucket.WithLimit(slow), tokenbucket.WithLimit(slow))
+		answer := &http.Response{StatusCode: 200, Header: http.Header{}, Body: http.NoBody}
+		transport, err := httplimit.NewTransport(httplimit.AllHosts(bucket),
+			httplimit.WithTransportObserver(metrics.Client(c, "llm", "requests", "tokens")),
+			httplimit.WithTransportCostEach(func(*http.Request) []float64 { return []float64{1, 2.5, 0.25} }),
+			httplimit.WithBase(roundTripper(func(*http.Request) (*http.Response, error) { return answer, nil })))
+		require.NoError(t, err)
+		for range 2 {
+			require.NoError(t, get(t.Context(), t, transport))
+		}
+		require.Equal(t, []string{
+			`decisions_total{limit="",limiter="llm",outcome="admitted"} 2`,
+			`tokens_total{limit="limit-3",limiter="llm",outcome="admitted"} 0.5`,
+			`tokens_total{limit="requests",limiter="llm",outcome="admitted"} 2`,
+			`tokens_total{limit="tokens",limiter="llm",outcome="admitted"} 5`,
+		}, samples(t, c, "decisions", "tokens"))
+	})
 }

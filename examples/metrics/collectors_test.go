@@ -73,10 +73,14 @@ func samples(t *testing.T, from prometheus.Gatherer, prefixes ...string) (lines 
 
 // feed adds something to every metric.
 func feed(t *testing.T, c collector) {
-	c.Decided("api", "default", metrics.Admitted, 1)
-	c.Decided("api", "default", metrics.Admitted, 2.5)
-	c.Decided("api", "hourly", metrics.Refused, 4)
-	c.Decided("github", "", metrics.Admitted, 0)
+	for _, tokens := range []float64{1, 2.5} {
+		c.Decided("api", "default", metrics.Admitted)
+		c.Asked("api", "default", metrics.Admitted, tokens)
+	}
+	c.Decided("api", "hourly", metrics.Refused)
+	c.Asked("api", "hourly", metrics.Refused, 4)
+	c.Decided("github", "", metrics.Admitted)
+	c.Asked("github", "", metrics.Admitted, 0)
 	c.Waited("api", metrics.Refused, 20*time.Second)
 	c.Waited("github", metrics.Admitted, 0)
 	c.Waited("github", metrics.Admitted, 250*time.Millisecond)

@@ -43,10 +43,13 @@ func NewOTel(meter metric.Meter) (*OTel, error) {
 }
 
 // Decided implements [Sink].
-func (o *OTel) Decided(limiter, limit string, outcome Outcome, tokens float64) {
-	labels := with("limiter", limiter, "limit", limit, "outcome", string(outcome))
-	o.decisions.Add(context.Background(), 1, labels)
-	o.tokens.Add(context.Background(), tokens, labels)
+func (o *OTel) Decided(limiter, limit string, outcome Outcome) {
+	o.decisions.Add(context.Background(), 1, with("limiter", limiter, "limit", limit, "outcome", string(outcome)))
+}
+
+// Asked implements [Sink].
+func (o *OTel) Asked(limiter, limit string, outcome Outcome, tokens float64) {
+	o.tokens.Add(context.Background(), tokens, with("limiter", limiter, "limit", limit, "outcome", string(outcome)))
 }
 
 // Waited implements [Sink].

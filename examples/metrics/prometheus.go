@@ -38,8 +38,12 @@ func NewPrometheus(registry prometheus.Registerer) (*Prometheus, error) {
 }
 
 // Decided implements [Sink].
-func (p *Prometheus) Decided(limiter, limit string, outcome Outcome, tokens float64) {
+func (p *Prometheus) Decided(limiter, limit string, outcome Outcome) {
 	p.decisions.WithLabelValues(limiter, limit, string(outcome)).Inc()
+}
+
+// Asked implements [Sink].
+func (p *Prometheus) Asked(limiter, limit string, outcome Outcome, tokens float64) {
 	p.tokens.WithLabelValues(limiter, limit, string(outcome)).Add(tokens)
 }
 

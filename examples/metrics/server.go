@@ -1,6 +1,8 @@
 package metrics
 
 import (
+	"context"
+	"errors"
 	"strings"
 
 	"github.com/aa014e13/tokenbucket/grpclimit"
@@ -11,27 +13,46 @@ import (
 // limiters, in the order given to httplimit.Both. What cannot be counted for one of
 // them, as decisions of the fallback, is counted for all: their names are joined by "+".
 func Server(to Sink, limiters ...string) func(httplimit.Event) {
-	all := strings.Join(limiters, "+")
-	return func(e httplimit.Event) {
-		limiter, outcome := all, outcomeOf(&e)
-		if !e.Fallback && e.LimiterIndex >= 0 && e.LimiterIndex < len(limiters) {
-			limiter = limiters[e.LimiterIndex]
-		}
-		to.Decided(limiter, e.Policy, outcome, countable(e.Cost))
-		if outcome == Refused || outcome == WouldRefuse {
-			wait(to, limiter, outcome, e.Decision.Wait)
-		}
-		if _, isRefusal := waitOfRefusal(e.Err); e.Err != nil && !isRefusal {
-			to.Failed(limiter)
+	names := namesOf(limiters)
+	return func(e httplimit.Event) { names.count(to, &e) }
+}
+
+// GRPCServer returns an observer for grpclimit.WithObserver, as [Server] does. With
+// grpclimit.WithMessageCost each message of a stream is a decision, too. Messages that
+// waited are counted for all limiters, since the event does not have the one that decided.
+func GRPCServer(to Sink, limiters ...string) func(grpclimit.Event) {
+	names := namesOf(limiters)
+	return func(e grpclimit.Event) {
+		outcome := names.count(to, &e.Event)
+		if e.Message && !e.ReportOnly && outcome != Refused {
+			wait(to, names.all, outcome, e.Waited)
 		}
 	}
 }
 
-// GRPCServer returns an observer for grpclimit.WithObserver, as [Server] does. Of the
-// messages of streams only those whose wait failed are counted.
-func GRPCServer(to Sink, limiters ...string) func(grpclimit.Event) {
-	observe := Server(to, limiters...)
-	return func(e grpclimit.Event) { observe(e.Event) }
+// names are the names of a server's limiters.
+type names struct {
+	each []string
+	all  string
+}
+
+func namesOf(limiters []string) names { return names{limiters, strings.Join(limiters, "+")} }
+
+// count counts a decision, and returns its outcome.
+func (n names) count(to Sink, e *httplimit.Event) Outcome {
+	limiter, outcome := n.all, outcomeOf(e)
+	if !e.Fallback && e.LimiterIndex >= 0 && e.LimiterIndex < len(n.each) {
+		limiter = n.each[e.LimiterIndex]
+	}
+	to.Decided(limiter, e.Policy, outcome)
+	to.Asked(limiter, e.Policy, outcome, countable(e.Cost))
+	if outcome == Refused || outcome == WouldRefuse {
+		wait(to, limiter, outcome, e.Decision.Wait)
+	}
+	if _, isRefusal := waitOfRefusal(e.Err); e.Err != nil && !isRefusal && !errors.Is(e.Err, context.Canceled) {
+		to.Failed(limiter)
+	}
+	return outcome
 }
 
 // Store returns a function for redisbucket.WithErrorHandler. The decisions themselves
@@ -43,7 +64,7 @@ func Store(to Sink, store string) func(error) {
 func outcomeOf(e *httplimit.Event) Outcome {
 	_, isRefusal := waitOfRefusal(e.Err) // of a message of a stream
 	switch {
-	case e.LimiterIndex < 0 && !isRefusal:
+	case e.LimiterIndex < 0 && !isRefusal && !e.Decision.OK:
 		return Error
 	case e.Refused && e.ReportOnly:
 		return WouldRefuse

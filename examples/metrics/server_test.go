@@ -8,11 +8,13 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/metadata"
 
 	"github.com/aa014e13/tokenbucket"
 	"github.com/aa014e13/tokenbucket/examples/metrics"
@@ -180,24 +182,74 @@ func TestOutcomesOfAGRPCServer(t *testing.T) {
 	}
 }
 
-// A message whose wait failed is refused, or the limiter failed.
+// A message goes on, is refused, finds its limiter failed, or its stream ends.
 func TestOutcomesOfMessages(t *testing.T) {
 	c := newPrometheus(t)
 	observe := metrics.GRPCServer(c, "api")
 	late := &tokenbucket.DeadlineError{Wait: 3 * time.Second}
-	for _, message := range []httplimit.Event{ // as grpclimit makes them
-		{LimiterIndex: -1, Cost: 1, Refused: true, Err: late, Decision: tokenbucket.Decision{Wait: 3 * time.Second}},
-		{LimiterIndex: -1, Cost: 1, Err: errors.New("no answer"), Decision: tokenbucket.Decision{Wait: tokenbucket.Never}},
+	for _, e := range []grpclimit.Event{ // as grpclimit makes them
+		{Waited: 2 * time.Second, Event: httplimit.Event{LimiterIndex: -1, Cost: 4, Decision: tokenbucket.Decision{OK: true, LimitIndex: -1}}},
+		{Event: httplimit.Event{LimiterIndex: -1, Cost: 1, Refused: true, Err: late, Decision: tokenbucket.Decision{Wait: 3 * time.Second}}},
+		{Event: httplimit.Event{LimiterIndex: -1, Cost: 1, Refused: true, Err: tokenbucket.ErrTooManyWaiters, Decision: tokenbucket.Decision{Wait: tokenbucket.Never}}},
+		{Event: httplimit.Event{LimiterIndex: -1, Cost: 1, Err: errors.New("no answer")}},
+		{Waited: time.Second, Event: httplimit.Event{LimiterIndex: -1, Cost: 1, Refused: true, Err: context.Canceled}},
 	} {
-		observe(grpclimit.Event{Method: "/a.B/Stream", Event: message})
+		e.Message = true
+		observe(e)
 	}
 	require.Equal(t, []string{
-		`decisions_total{limit="",limiter="api",outcome="error"} 1`,
-		`decisions_total{limit="",limiter="api",outcome="refused"} 1`,
+		`decisions_total{limit="",limiter="api",outcome="admitted"} 1`,
+		`decisions_total{limit="",limiter="api",outcome="error"} 2`,
+		`decisions_total{limit="",limiter="api",outcome="refused"} 2`,
 		`errors_total{limiter="api"} 1`,
+		`tokens_total{limit="",limiter="api",outcome="admitted"} 4`,
+		`tokens_total{limit="",limiter="api",outcome="error"} 2`,
+		`tokens_total{limit="",limiter="api",outcome="refused"} 2`,
+		`wait_duration_seconds_sum{limiter="api",outcome="admitted"} 2`,
+		`wait_duration_seconds_count{limiter="api",outcome="admitted"} 1`,
+		`wait_duration_seconds_sum{limiter="api",outcome="error"} 1`,
+		`wait_duration_seconds_count{limiter="api",outcome="error"} 2`,
 		`wait_duration_seconds_sum{limiter="api",outcome="refused"} 3`,
 		`wait_duration_seconds_count{limiter="api",outcome="refused"} 1`,
-	}, samples(t, c, "decisions", "errors", "wait"))
+	}, samples(t, c, "decisions", "errors", "tokens", "wait"))
+}
+
+// stream is a stream of a server, with one message.
+type stream struct{ grpc.ServerStream }
+
+func (stream) Context() context.Context { return context.Background() }
+func (stream) SetTrailer(metadata.MD)   {}
+func (stream) RecvMsg(any) error        { return nil }
+
+func TestMessagesOfAStream(t *testing.T) {
+	for _, reportOnly := range []bool{false, true} {
+		c := newPrometheus(t)
+		opts := []grpclimit.Option{grpclimit.WithObserver(metrics.GRPCServer(c, "api")),
+			grpclimit.WithMessageCost(func(context.Context, string, any) float64 { return 3 })}
+		want := []string{
+			`decisions_total{limit="",limiter="api",outcome="admitted"} 2`,
+			`decisions_total{limit="default",limiter="api",outcome="admitted"} 1`,
+			`tokens_total{limit="",limiter="api",outcome="admitted"} 6`,
+			`tokens_total{limit="default",limiter="api",outcome="admitted"} 1`,
+			`wait_duration_seconds_sum{limiter="api",outcome="admitted"} 0`,
+			`wait_duration_seconds_count{limiter="api",outcome="admitted"} 2`,
+		}
+		if reportOnly {
+			opts = append(opts, grpclimit.WithReportOnly())
+			want = []string{
+				`decisions_total{limit="default",limiter="api",outcome="admitted"} 3`,
+				`tokens_total{limit="default",limiter="api",outcome="admitted"} 7`,
+			}
+		}
+		synctest.Test(t, func(t *testing.T) {
+			intercept, err := grpclimit.StreamServerInterceptor(newLimiter(t), opts...)
+			require.NoError(t, err)
+			require.NoError(t, intercept(nil, stream{}, &grpc.StreamServerInfo{FullMethod: "/a.B/S"}, func(_ any, s grpc.ServerStream) error {
+				return errors.Join(s.RecvMsg(nil), s.RecvMsg(nil))
+			}))
+		})
+		require.Equal(t, want, samples(t, c, "decisions", "tokens", "wait"))
+	}
 }
 
 func TestFailuresOfAStore(t *testing.T) {

@@ -19,8 +19,10 @@ import (
 //
 // The wait of a refused request is the one that it was given; any other wait is over.
 type Sink interface {
-	// Decided counts a decision and the tokens, finite and 0 or more, that it was about.
-	Decided(limiter, limit string, outcome Outcome, tokens float64)
+	// Decided counts a decision.
+	Decided(limiter, limit string, outcome Outcome)
+	// Asked counts the tokens, finite and 0 or more, that a decision was about.
+	Asked(limiter, limit string, outcome Outcome, tokens float64)
 	// Waited records a wait, 0 or more, but not Never.
 	Waited(limiter string, outcome Outcome, wait time.Duration)
 	// Paused counts a pause that a server ordered.
