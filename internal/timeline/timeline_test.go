@@ -36,7 +36,7 @@ func TestUntilIsNeverNegative(t *testing.T) {
 }
 
 func TestReadingsEndBeforeNever(t *testing.T) {
-	var zero timeline.Timeline // its origin is 2,000 years ago
+	var zero timeline.Timeline // origin: 2,000 years ago
 	require.Equal(t, end, zero.Now())
 	zero.Clock = timeline.Watched{Saw: func(time.Duration) {}}
 	require.Equal(t, end, zero.Now())

@@ -1,6 +1,6 @@
-// Package api lists what the packages of a module export, one line for each name. Its test
-// compares the lists with the files in the folder api, so a change of an exported name
-// shows in review.
+// Package api lists the exported names of a module's packages, one per line. Its test
+// compares the lists with the files in the folder api, so reviewers see each change of an
+// exported name.
 package api
 
 import (
@@ -41,13 +41,15 @@ func List(folder, prefix string) ([]string, error) {
 	return lines, err
 }
 
-// isApart reports whether nothing below a folder belongs to the module's interface.
+// isApart reports whether a folder and all below it are outside the module's exported
+// interface.
 func isApart(path, name string) bool {
 	module, _ := filepath.Glob(filepath.Join(path, "go.mod"))
 	return len(module) > 0 || name[0] == '.' || slices.Contains([]string{"internal", "examples", "testdata"}, name)
 }
 
-// listPackage lists the files that are compiled here, tests excepted.
+// listPackage lists the exported names in the files of a package that are compiled on
+// this platform, without tests.
 func listPackage(folder, importPath string) ([]string, error) {
 	compiled, err := build.ImportDir(folder, 0)
 	if _, none := err.(*build.NoGoError); none || compiled.Name == "main" {
@@ -81,7 +83,7 @@ func (l *list) add(format string, args ...any) {
 	l.lines = append(l.lines, l.prefix+fmt.Sprintf(format, args...))
 }
 
-// text writes a piece of code in one line.
+// text returns a piece of code in one line.
 func (l *list) text(node ast.Node) string {
 	var code bytes.Buffer
 	if err := printer.Fprint(&code, l.files, node); err != nil {
@@ -101,7 +103,8 @@ func (l *list) addDeclaration(declaration ast.Decl) {
 	}
 }
 
-// addFunction leaves out methods of types that are not exported, and receivers' names.
+// addFunction adds a function or a method, without the name of its receiver. It leaves
+// out methods of types that are not exported.
 func (l *list) addFunction(d *ast.FuncDecl) {
 	receiver := ""
 	if d.Recv != nil {
@@ -129,7 +132,8 @@ func (l *list) addSpec(word token.Token, spec ast.Spec) {
 	}
 }
 
-// addType gives each field and each method of an interface a line of its own.
+// addType adds a type. Each field of a struct and each method of an interface gets its
+// own line.
 func (l *list) addType(s *ast.TypeSpec) {
 	name := s.Name.Name
 	if s.TypeParams != nil {

@@ -12,7 +12,7 @@ import (
 	"github.com/aa014e13/tokenbucket"
 )
 
-var lasts = flag.Duration("lasts", 3*time.Second, "how long each test goes on checking histories: go test . -lasts 5m")
+var lasts = flag.Duration("lasts", 3*time.Second, "how long each test checks histories: go test . -lasts 5m")
 
 const (
 	leastHistories = 20
@@ -35,15 +35,14 @@ func checkAll(t *testing.T, newHistory func(seed uint64) (porcupine.Model, *hist
 	require.LessOrEqual(t, unknown, checked/4)
 }
 
-// subject is a bucket under test, and the limits that it has in turn.
+// subject is a bucket under test, and the limits that SetLimits may give it.
 type subject struct {
 	bucket *tokenbucket.Bucket
 	limits []tokenbucket.Limits
-	odd    int // per cent of the calls that are no decisions about whole costs
+	odd    int // percentage of calls that do more than decide about a whole cost
 }
 
-// Rates are such that calls come about as fast as tokens, so that all the answers
-// there are come up.
+// Tokens refill about as fast as calls take them, so that each kind of answer occurs.
 var shapes = [][]tokenbucket.Limits{
 	{{{Capacity: 10, RefillPerSec: 1e5}}, {{Capacity: 5, RefillPerSec: 2e5}}},
 	{{{Capacity: 3, RefillPerSec: 1e6}}, {{Capacity: 100, RefillPerSec: 1e4}}},
@@ -70,7 +69,7 @@ func bucketHistory(seed uint64) (porcupine.Model, *history) {
 		limits: limits,
 		odd:    []int{0, 2, 20}[seed/uint64(len(shapes))%3],
 	}
-	h.run(seed, 1, 20, s.decide) // until decisions take no lock
+	h.run(seed, 1, 20, s.decide) // afterwards, decisions take no lock
 	h.run(seed, 4, 20, s.call)
 	h.run(seed, 1, 1, s.state)
 	return newModel(limits[0], false), h
@@ -134,7 +133,7 @@ func (s *subject) state(c *client) {
 	c.record(input{method: "State"}, func(out *output) { _, out.states = s.bucket.State() })
 }
 
-// reserve reserves, does something else, and may cancel.
+// reserve makes a reservation, makes another call, and sometimes cancels the reservation.
 func (s *subject) reserve(c *client, costs []float64) {
 	var place *tokenbucket.Reservation
 	number := int(c.ticks.Add(1))

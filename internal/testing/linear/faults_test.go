@@ -11,8 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// faults are put into a copy of the bucket's code, one at a time. Each is one that only
-// concurrency shows.
+// faults are changes that break the code of the bucket, but only for concurrent calls.
 var faults = []struct{ name, file, right, wrong string }{
 	{
 		"a refusal does not check that nothing was spent since its reading of the clock", "epoch.go",
@@ -24,8 +23,8 @@ var faults = []struct{ name, file, right, wrong string }{
 	},
 }
 
-// TestFaultsAreFound tests the test: it builds the package with each fault, by go's
-// -overlay, and expects that the test of the package fails.
+// TestFaultsAreFound tests the test. It compiles the bucket with one fault at a time,
+// using go's -overlay, and expects TestBucketsAreLinearizable to fail.
 func TestFaultsAreFound(t *testing.T) {
 	root, err := filepath.Abs("../../..")
 	require.NoError(t, err)

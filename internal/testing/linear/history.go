@@ -1,14 +1,15 @@
-// Package linear checks that buckets are linearizable: whatever several goroutines do to
-// one at the same time, it has an order in which a bucket without any concurrency gives
-// the same answers to the nanosecond, and no call comes before one that returned before it began.
+// Package linear checks that buckets are linearizable. Several goroutines call a bucket at the
+// same time. Then there must be an order of the calls in which a bucket without concurrency
+// returns the same answers, to the nanosecond. A call that returned before another one began
+// comes first in that order.
 //
-// The order is found by porcupine. The bucket without concurrency is the model: Limits,
-// called one step after the other. What a step returns depends on the time, so
-// each call comes with its readings of the clock: the latest decided, or any one
-// where a call to keyed buckets makes several calls to one of them. The clock
-// is the system clock, so buckets decide without their lock as in production; but it
-// reports its readings, and now and then it makes a caller wait after a reading until others
-// have made some calls. Production code pays nothing for this.
+// Porcupine looks for the order. The bucket without concurrency is the model: it calls the
+// methods of Limits one after the other. The answers depend on the time, so each call is
+// recorded with its readings of the clock. The last reading of a call decided. Only for
+// keyed buckets may it be any reading, since one call to them can make several calls to a
+// bucket. The clock is the system clock, so buckets decide without their lock as in
+// production. But it reports its readings, and now and then it makes a caller wait after a
+// reading until others have made some calls. Production code does not become slower by this.
 package linear
 
 import (
@@ -43,7 +44,7 @@ type client struct {
 	*history
 	id       int
 	random   *rand.Rand
-	readings []time.Duration // in the present call
+	readings []time.Duration // of the clock, in the current call
 	stalls   bool
 }
 
@@ -56,14 +57,15 @@ func (h *history) clock() tokenbucket.Clock {
 	}}
 }
 
-// saw notes a reading, and may let others go first.
+// saw records a reading, and sometimes lets other clients run before the client
+// continues.
 func (c *client) saw(reading time.Duration) {
 	c.readings = append(c.readings, reading)
 	if !c.stalls || c.random.IntN(3) > 0 {
 		return
 	}
 	until := c.ticks.Load() + 1 + c.random.Int64N(8)
-	for range 200 { // the others may be done, or wait for a lock that this one holds
+	for range 200 { // no longer: the others may be done, or wait for a lock that this client holds
 		if c.ticks.Load() >= until {
 			return
 		}
@@ -71,7 +73,7 @@ func (c *client) saw(reading time.Duration) {
 	}
 }
 
-// goroutine returns the number of the present goroutine.
+// goroutine returns the number of the current goroutine.
 func goroutine() int {
 	var text [64]byte
 	fields := bytes.Fields(text[:runtime.Stack(text[:], false)]) // goroutine 7 [running]:
@@ -82,7 +84,8 @@ func goroutine() int {
 	return number
 }
 
-// run lets clients make calls at the same time, a number of them each, and waits for them.
+// run starts clients that make calls at the same time, and waits for them. Each makes the
+// given number of calls.
 func (h *history) run(seed uint64, clients, calls int, call func(*client)) {
 	var group sync.WaitGroup
 	for id := range clients {
@@ -112,7 +115,7 @@ func (c *client) record(in input, call func(*output)) {
 	c.calls = append(c.calls, porcupine.Operation{ClientId: c.id, Input: in, Call: begin, Output: out, Return: end})
 }
 
-// describe writes a history, and how far it can be put into an order.
+// describe returns a history as text, with the longest orders that porcupine found.
 func (h *history) describe(model porcupine.Model) string {
 	var text strings.Builder
 	slices.SortFunc(h.calls, func(a, b porcupine.Operation) int { return cmp.Compare(a.Call, b.Call) })

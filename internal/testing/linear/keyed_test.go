@@ -9,7 +9,8 @@ import (
 	"github.com/aa014e13/tokenbucket/keyed"
 )
 
-// keyedHistory is the history of one key. Calls for other keys matter only for the clock.
+// keyedHistory returns the history of calls for one key, and its model. In the model,
+// calls for other keys do nothing but read the clock.
 func keyedHistory(t *testing.T) func(seed uint64) (porcupine.Model, *history) {
 	return func(seed uint64) (porcupine.Model, *history) {
 		limits := shapes[seed%uint64(len(shapes))][0]

@@ -13,19 +13,19 @@ import (
 	"github.com/aa014e13/tokenbucket/internal/timeline"
 )
 
-// input is what is called, and with what.
+// input is the method called, and its arguments.
 type input struct {
 	method string
-	costs  []float64 // one for all limits, or one for each
+	costs  []float64 // one cost for all limits, or one for each limit
 	pause  time.Duration
 	limits tokenbucket.Limits
-	place  int // which reservation
+	place  int // number of the reservation
 }
 
 // output is what a call returned, and its readings of the clock.
 type output struct {
 	readings []time.Duration
-	reading  time.Duration // the one of them that decided
+	reading  time.Duration // the reading that decided
 	wait     time.Duration
 	ok       bool
 	decision tokenbucket.Decision
@@ -38,11 +38,12 @@ func (out output) at(reading time.Duration) output {
 	return out
 }
 
-// model is a bucket without concurrency. It is never changed: each step makes another.
+// model is a bucket without concurrency. A step does not change the model: it returns
+// another one.
 type model struct {
 	limits tokenbucket.Limits
 	states []tokenbucket.State
-	latest time.Duration // the latest reading, earlier ones count as this
+	latest time.Duration // the latest reading of the clock; earlier ones count as this one
 	opens  time.Duration // the end of the latest pause
 	begins time.Duration // the instant from which the first of the queue is served
 	queue  []place
@@ -54,8 +55,8 @@ type place struct {
 	cost   float64
 }
 
-// newModel returns the model of a bucket that is full at the origin. The latest reading
-// in a call decides, or any of them.
+// newModel returns the model of a bucket that is full at the origin. The last reading of
+// a call decides or, if anyReading is true, any of its readings.
 func newModel(limits tokenbucket.Limits, anyReading bool) porcupine.Model {
 	m := porcupine.NondeterministicModel{
 		Init: func() []any {
@@ -74,12 +75,12 @@ func newModel(limits tokenbucket.Limits, anyReading bool) porcupine.Model {
 			for _, reading := range readings {
 				next = append(next, m.(model).step(in.(input), out.(output).at(reading))...)
 				for _, seen := range readings {
-					if seen > reading { // the bucket may have seen a later one before
+					if seen > reading { // the bucket may have seen the later reading first
 						next = append(next, m.(model).advance(seen).step(in.(input), out.(output).at(reading))...)
 					}
 				}
 			}
-			for _, m := range next { // the last reading may leave a trace as well
+			for _, m := range next { // the bucket may also have noted the last reading
 				next = append(next, m.(model).advance(readings[len(readings)-1]))
 			}
 			return next
@@ -97,8 +98,9 @@ func (m model) equals(other model) bool {
 		slices.Equal(m.limits, other.limits) && slices.Equal(m.states, other.states) && slices.Equal(m.queue, other.queue)
 }
 
-// step returns the models that a call may lead to, given its output: none if the output is
-// wrong. A call that changes nothing may take note of its reading or not.
+// step returns the possible models after a call with this output: none if the output is
+// wrong. If the call changes nothing else, there are two: the bucket may have noted the
+// reading of the clock or not.
 func (m model) step(in input, out output) []any {
 	before, after := m.advance(out.reading), m.advance(out.reading)
 	switch {
@@ -119,12 +121,12 @@ func (m model) advance(reading time.Duration) model {
 	return m
 }
 
-// now is when tokens count that are taken or given at present.
+// now returns the instant at which tokens that a call takes or gives now count.
 func (m *model) now() time.Duration { return max(m.latest, m.opens) }
 
 func (m *model) isOpen() bool { return len(m.queue) == 0 && m.latest >= m.opens }
 
-// serve grants all that is due.
+// serve grants all reservations that are due.
 func (m *model) serve() {
 	for len(m.queue) > 0 {
 		due := m.turn(m.begins, m.states, m.queue[0].cost)
@@ -136,20 +138,22 @@ func (m *model) serve() {
 	}
 }
 
-// turn returns when a cost is there, if nothing else is taken from an instant on.
+// turn returns the first instant, from at on, at which a bucket with these states holds a
+// cost.
 func (m *model) turn(at time.Duration, states []tokenbucket.State, cost float64) time.Duration {
 	wait, _ := m.limits.TryAcquire(slices.Clone(states), at, cost)
 	return timeline.Later(at, wait)
 }
 
-// restart follows a change of the states or the limits.
+// restart serves the queue anew after a change of the states or the limits. It always
+// returns true.
 func (m *model) restart() bool {
 	m.begins = m.now()
 	m.serve()
 	return true
 }
 
-// call makes a call, and reports whether it returns the same.
+// call makes a call, and reports whether the model returns the same output.
 func (m *model) call(in input, out output) bool {
 	switch in.method {
 	case "TryAcquire", "TryAcquireEach":
@@ -175,7 +179,7 @@ func (m *model) call(in input, out output) bool {
 	}
 }
 
-// change makes a call that always succeeds, and reports that it is known.
+// change makes a call that always succeeds. It reports whether the method is known.
 func (m *model) change(in input) bool {
 	at := m.now()
 	switch in.method {
@@ -237,7 +241,8 @@ func (m *model) decide(states []tokenbucket.State, at time.Duration, in input) t
 	return m.limits.TakeEach(states, at, in.costs...)
 }
 
-// fromReading counts the wait of a refusal from the call's own reading.
+// fromReading turns the wait of a refusal into one that counts from the call's own
+// reading of the clock.
 func (m *model) fromReading(d tokenbucket.Decision, reading time.Duration) tokenbucket.Decision {
 	if !d.OK {
 		d.Wait = timeline.Later(d.Wait, m.latest-reading)
@@ -258,8 +263,9 @@ func (m *model) end() (at time.Duration, states []tokenbucket.State) {
 	return at, states
 }
 
-// take compares the whole decision while the bucket is open. An admission may count
-// what is left by its own reading.
+// take compares the whole decision if nobody waits and there is no pause, and otherwise
+// the wait only. The remaining tokens of an admission may count at the call's own reading
+// or at the latest one.
 func (m *model) take(in input, out output) bool {
 	if !m.isOpen() {
 		wait, ok := m.tryAcquire(in, out.reading)

@@ -1,5 +1,5 @@
-// Package model is the token bucket in exact rational arithmetic: what the others
-// are to answer, worked out slowly and without a rounding.
+// Package model is a token bucket in exact rational arithmetic. It is slow and never
+// rounds. Tests compare the answers of the other buckets with it.
 //
 //	tokens(now) = min(capacity, tokens + (now - at) * refill)
 package model
@@ -12,19 +12,18 @@ import (
 	"github.com/aa014e13/tokenbucket"
 )
 
-// Bucket has one limit or several, which a request has to meet at once. It is not
+// Bucket has one or several limits. A request must meet all of them at once. It is not
 // safe for concurrent use.
 type Bucket struct {
 	limits []Limit
-	tokens []*big.Rat    // the levels at that instant, one for each limit
+	tokens []*big.Rat    // the levels at instant at, one for each limit
 	at     time.Duration // since the origin
 }
 
 // Limit is tokenbucket.Limit in exact numbers: tokens, and tokens per second.
 type Limit struct{ Capacity, RefillPerSec *big.Rat }
 
-// New returns a bucket that is full at 0. The numbers of the limits count at their
-// exact binary values.
+// New returns a bucket that is full at 0. It uses the exact binary values of the limits.
 func New(limits ...tokenbucket.Limit) *Bucket {
 	exact := make([]Limit, len(limits))
 	for i, l := range limits {
@@ -33,7 +32,7 @@ func New(limits ...tokenbucket.Limit) *Bucket {
 	return NewExact(exact...)
 }
 
-// NewExact is New for limits that no float64 holds.
+// NewExact is like New, for limits that are not float64 values.
 func NewExact(limits ...Limit) *Bucket {
 	b := &Bucket{limits: limits}
 	for _, l := range limits {
@@ -45,8 +44,8 @@ func NewExact(limits ...Limit) *Bucket {
 // Exact returns the exact value of a finite number.
 func Exact(x float64) *big.Rat { return new(big.Rat).SetFloat64(x) }
 
-// At returns the bucket as it is at a later instant if nothing is taken until
-// then. An earlier instant counts as the one that the bucket is at.
+// At returns a copy of the bucket at a later instant, if nothing is taken until then. An
+// earlier instant counts as the instant of the bucket.
 func (b *Bucket) At(now time.Duration) *Bucket {
 	if now <= b.at {
 		return &Bucket{b.limits, slices.Clone(b.tokens), b.at}
@@ -63,14 +62,14 @@ func (b *Bucket) At(now time.Duration) *Bucket {
 // Tokens returns the level of one of the limits.
 func (b *Bucket) Tokens(limit int) *big.Rat { return b.tokens[limit] }
 
-// Least returns the least of the levels.
+// Least returns the lowest level of all limits.
 func (b *Bucket) Least() *big.Rat { return least(b.tokens...) }
 
-// Wait returns how long a cost has to wait, for all the limits, if nothing else is
-// taken: 0 if it is there, else rounded up to the nanosecond.
+// Wait returns how long a cost has to wait for all limits if nothing else is taken,
+// rounded up to the nanosecond. It returns 0 if all limits have the tokens.
 func (b *Bucket) Wait(cost *big.Rat) time.Duration { return b.WaitEach(b.same(cost)) }
 
-// WaitEach is Wait with one cost for each limit.
+// WaitEach is like Wait, with one cost for each limit.
 func (b *Bucket) WaitEach(costs []*big.Rat) (longest time.Duration) {
 	for i, cost := range costs {
 		longest = max(longest, b.WaitOf(i, cost))
@@ -87,7 +86,7 @@ func (b *Bucket) same(cost *big.Rat) []*big.Rat {
 	return costs
 }
 
-// WaitOf is Wait for one of the limits.
+// WaitOf is like Wait, for one limit.
 func (b *Bucket) WaitOf(limit int, cost *big.Rat) time.Duration {
 	l := b.limits[limit]
 	short := new(big.Rat).Sub(cost, b.tokens[limit])
@@ -101,13 +100,13 @@ func (b *Bucket) WaitOf(limit int, cost *big.Rat) time.Duration {
 	}
 }
 
-// Take admits a cost at now and spends it, or changes nothing and returns how long
-// it has to wait.
+// Take takes a cost at now. If the bucket has too few tokens, Take changes nothing and
+// returns how long the cost has to wait.
 func (b *Bucket) Take(now time.Duration, cost *big.Rat) (wait time.Duration, ok bool) {
 	return b.TakeEach(now, b.same(cost))
 }
 
-// TakeEach is Take with one cost for each limit: all of them are spent or none.
+// TakeEach is like Take, with one cost for each limit. It takes all of them or nothing.
 func (b *Bucket) TakeEach(now time.Duration, costs []*big.Rat) (wait time.Duration, ok bool) {
 	later := b.At(now)
 	if wait = later.WaitEach(costs); wait > 0 {
@@ -118,10 +117,10 @@ func (b *Bucket) TakeEach(now time.Duration, costs []*big.Rat) (wait time.Durati
 	return 0, true
 }
 
-// Charge spends a cost at now, whether it is there or not.
+// Charge takes a cost at now, even if the bucket has fewer tokens.
 func (b *Bucket) Charge(now time.Duration, cost *big.Rat) { b.ChargeEach(now, b.same(cost)) }
 
-// ChargeEach is Charge with one cost for each limit.
+// ChargeEach is like Charge, with one cost for each limit.
 func (b *Bucket) ChargeEach(now time.Duration, costs []*big.Rat) {
 	*b = *b.At(now)
 	b.spend(costs)
@@ -136,7 +135,7 @@ func (b *Bucket) spend(costs []*big.Rat) {
 // Refund gives tokens back at now, up to the capacities.
 func (b *Bucket) Refund(now time.Duration, tokens *big.Rat) { b.RefundEach(now, b.same(tokens)) }
 
-// RefundEach is Refund with tokens for each limit.
+// RefundEach is like Refund, with one number for each limit.
 func (b *Bucket) RefundEach(now time.Duration, tokens []*big.Rat) {
 	*b = *b.At(now)
 	for i, l := range b.limits {

@@ -2,5 +2,6 @@
 
 package race
 
-// Enabled reports whether the race detector is on, which makes tests some ten times slower.
+// Enabled reports whether the race detector is on, which makes tests about ten times
+// slower.
 const Enabled = true

@@ -1,4 +1,4 @@
-// Package race shortens tests that the race detector makes slow.
+// Package race makes tests shorter if the race detector, which slows them down, is on.
 package race
 
 // Fewer returns n, or a fifth of it if the race detector is on, at least 1.

@@ -17,14 +17,15 @@ type Fault int
 
 const (
 	None      Fault = iota
-	LoseReply       // the server carries it out, and the connection breaks before the answer comes
-	LoseBatch       // the same, to the next runs that are sent together
-	Reply           // an answer of the proxy's own; the server does not get it
-	CutReply        // the server carries it out, and the connection breaks in the middle of the answer
-	CutBatch        // the same, to the next runs that are sent together
+	LoseReply       // the server runs the script, and the connection breaks before the answer arrives
+	LoseBatch       // like LoseReply, for the next runs that are sent together
+	Reply           // the proxy answers; the server does not get the request
+	CutReply        // the server runs the script, and the connection breaks in the middle of the answer
+	CutBatch        // like CutReply, for the next runs that are sent together
 )
 
-// Proxy passes the bytes between clients and a server on, unless a method changes that.
+// Proxy passes bytes between clients and a server. Its methods make it lose, delay or
+// replace some of them.
 type Proxy struct {
 	Addr string
 
@@ -41,11 +42,12 @@ type Proxy struct {
 	links  []*link
 }
 
-// NewProxy returns a proxy that has no address: Dial is for a client's options.
+// NewProxy returns a proxy without an address: set its Dial method as the dialer of a
+// client.
 func NewProxy(backend func() (net.Conn, error)) *Proxy { return &Proxy{backend: backend} }
 
-// StartProxy returns a proxy that listens on a loopback port of its own, until the
-// end of the test.
+// StartProxy returns a proxy that listens on a free loopback port until the end of the
+// test.
 func StartProxy(t testing.TB, server string) *Proxy {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -79,24 +81,23 @@ func (p *Proxy) Dial(context.Context, string, string) (net.Conn, error) {
 	return client, p.connect(inner)
 }
 
-// Next sets what happens to the next run of the script, once. A reply is in the
-// protocol's words, such as "-LOADING ...\r\n".
+// Next sets the fault for the next run of the script, once. reply is what the fault Reply
+// sends, in the Redis protocol, such as "-LOADING ...\r\n".
 func (p *Proxy) Next(fault Fault, reply string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.fault, p.reply = fault, reply
 }
 
-// Cut sets what happens to the next run of the script, or the next runs that are sent
-// together: only the first n bytes of the answer pass, once.
+// Cut sets CutReply or CutBatch, once: only the first n bytes of the answer pass.
 func (p *Proxy) Cut(fault Fault, n int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.fault, p.cut = fault, n
 }
 
-// Forget lets nothing through any more on the present connections, in either direction,
-// as a firewall does that has forgotten them. New ones work.
+// Forget lets no more bytes through on the open connections, in either direction. A
+// firewall that has forgotten connections behaves like this. New connections work.
 func (p *Proxy) Forget() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -105,28 +106,29 @@ func (p *Proxy) Forget() {
 	}
 }
 
-// Connections returns how many connections were made so far.
+// Connections returns how many connections clients have made so far.
 func (p *Proxy) Connections() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return len(p.links)
 }
 
-// Silence lets nothing through any more in either direction, or again.
+// Silence(true) lets no bytes through in either direction, until Silence(false).
 func (p *Proxy) Silence(silent bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.silent = silent
 }
 
-// Delay lets every answer come later.
+// Delay makes every answer arrive later by d.
 func (p *Proxy) Delay(d time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.delay = d
 }
 
-// Runs returns how many runs of the script were sent, passed on or not.
+// Runs returns how many runs of the script clients have sent, whether the server got them
+// or not.
 func (p *Proxy) Runs() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -158,14 +160,14 @@ func (p *Proxy) connect(client net.Conn) error {
 	return nil
 }
 
-// link is a client's connection, and the one to the server that goes with it.
+// link is the connection of a client and the connection to the server that belongs to it.
 type link struct {
 	proxy          *Proxy
 	client, server net.Conn
 
 	// The proxy's mutex guards these.
 	lose, dead bool
-	cut        int // bytes of the next answer that pass; below 0: all of them
+	cut        int // bytes of the next answer that pass; all of them if below 0
 }
 
 func (l *link) passRequests() {
@@ -185,8 +187,8 @@ func (l *link) passRequests() {
 	}
 }
 
-// meddle does what is to be done to a request, and reports whether it goes on to
-// the server. A client writes a request in one piece.
+// meddle applies the fault to a request, and reports whether to send it to the server. It
+// expects that a client writes a request in one piece.
 func (l *link) meddle(chunk []byte) (pass bool) {
 	p := l.proxy
 	p.mu.Lock()
@@ -228,7 +230,7 @@ func (l *link) passAnswers() {
 		}
 		if lose {
 			_ = l.client.Close()
-			_, _ = io.Copy(io.Discard, l.server) // it must not wait for us
+			_, _ = io.Copy(io.Discard, l.server) // so that the server need not wait
 			return
 		}
 		if silent {

@@ -1,5 +1,5 @@
-// Package redistest starts Redis servers for tests, with nothing on disk, and things
-// to put between them and a client that fail as networks and servers do.
+// Package redistest starts Redis servers for tests, which store nothing on disk. Its
+// Proxy, between a client and a server, fails as networks and servers do.
 package redistest
 
 import (
@@ -14,8 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Server is a process of its own on a free loopback port. It is stopped at the end
-// of the test.
+// Server is a server process on a free loopback port. It runs until the end of the test.
 type Server struct {
 	Addr string
 
@@ -24,9 +23,8 @@ type Server struct {
 	process *exec.Cmd
 }
 
-// Start starts a server, with further arguments as a configuration file has them.
-// Without redis-server in PATH the test is skipped, or fails if
-// TOKENBUCKET_REQUIRE_REDIS is set.
+// Start starts a server. args are added to its command line. If redis-server is not in
+// PATH, the test is skipped, or fails if TOKENBUCKET_REQUIRE_REDIS is set.
 func Start(t testing.TB, args ...string) *Server {
 	t.Helper()
 	return startAt(t, freeAddr(t), args...)
@@ -76,7 +74,7 @@ func (s *Server) awaitUp() {
 		}
 		time.Sleep(10 * time.Millisecond)
 	}
-	s.t.Fatalf("the server at %s does not come up", s.Addr)
+	s.t.Fatalf("the server at %s accepts no connection within 5 s: see whether redis-server starts by hand", s.Addr)
 }
 
 // Kill ends the process at once, as a crash does.
@@ -88,15 +86,15 @@ func (s *Server) Kill() {
 	}
 }
 
-// Restart starts a killed server again: it has lost everything.
+// Restart kills the server and starts it again, without its data.
 func (s *Server) Restart() {
 	s.t.Helper()
 	s.Kill()
 	s.start()
 }
 
-// Cluster starts n masters that are to share the slots. Each serves its own slots even if
-// the others fail. The caller has to let them meet, with CLUSTER MEET.
+// Cluster starts n servers for a Redis Cluster. Each will serve its own slots even if the
+// others fail. The caller has to connect them with CLUSTER MEET and give them slots.
 func Cluster(t testing.TB, n int) []*Server {
 	t.Helper()
 	servers := make([]*Server, n)
@@ -108,8 +106,9 @@ func Cluster(t testing.TB, n int) []*Server {
 	return servers
 }
 
-// clusterAddr returns an address whose port leaves room for the one that nodes speak
-// to each other on, which is 10000 higher: Redis 7 was the first to let one choose.
+// clusterAddr returns an address whose port is free, and so is the port that is 10000
+// higher. Nodes of a cluster use that one for each other; before Redis 7 it cannot be
+// chosen.
 func clusterAddr(t testing.TB) string {
 	t.Helper()
 	for range 1000 {
@@ -120,7 +119,7 @@ func clusterAddr(t testing.TB) string {
 			return fmt.Sprintf("127.0.0.1:%d", port)
 		}
 	}
-	t.Fatal("no two free ports, the second 10000 higher")
+	t.Fatal("found no two free ports, the second 10000 higher: run the test again")
 	return ""
 }
 
@@ -134,7 +133,8 @@ func freePort(t testing.TB) int {
 	return listener.Addr().(*net.TCPAddr).Port
 }
 
-// StartSentinel starts a Sentinel that alone decides about a master.
+// StartSentinel starts a Redis Sentinel for a master, which alone decides about a
+// failover.
 func StartSentinel(t testing.TB, name, master string) *Server {
 	t.Helper()
 	host, port, err := net.SplitHostPort(master)

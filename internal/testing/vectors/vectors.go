@@ -1,5 +1,5 @@
-// Package vectors holds sequences of requests worked out in exact rational
-// arithmetic, which everything that decides is held to.
+// Package vectors holds sequences of requests with their right answers, computed in exact
+// rational arithmetic. Tests compare all code that decides with them.
 package vectors
 
 import (
@@ -12,7 +12,7 @@ import (
 	"github.com/aa014e13/tokenbucket"
 )
 
-// Sequence is a bucket, full at 0, and the requests it gets.
+// Sequence is a bucket that is full at instant 0, and requests to it.
 type Sequence struct {
 	Name   string
 	Limits []tokenbucket.Limit
@@ -24,21 +24,21 @@ type Step struct {
 	At     time.Duration
 	Cost   float64
 	OK     bool
-	Wait   time.Duration // tokenbucket.Never if it can never be admitted
-	Tokens float64       // the least of the levels afterwards
+	Wait   time.Duration // tokenbucket.Never if the cost is above a capacity
+	Tokens float64       // the lowest level of all limits after the step
 }
 
 //go:embed testdata
 var files embed.FS
 
-// Single returns the sequences with one limit each. It panics where the file is
-// not as it should be, since that is part of the program; so do the others.
+// Single returns the sequences with one limit. Single, Several and All panic if their
+// file is damaged, since the file is compiled into the program.
 func Single() []Sequence { return load("testdata/bucket.json") }
 
 // Several returns the sequences with two or three limits.
 func Several() []Sequence { return load("testdata/limits.json") }
 
-// All returns them all.
+// All returns the sequences of Single and Several.
 func All() []Sequence { return append(Single(), Several()...) }
 
 type rawLimit struct {

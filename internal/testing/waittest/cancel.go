@@ -67,7 +67,7 @@ func nilExactlyIfTaken(s *scene) {
 	for i := range 50 {
 		ctx, stop := context.WithCancel(background)
 		s.wait(ctx, fmt.Sprint(i), 1)
-		go stop() // at the very instant
+		go stop() // at the instant when it is due
 		s.to(s.now() + sec)
 		if d, _ := s.departure(fmt.Sprint(i)); d.err == nil {
 			taken++
@@ -77,8 +77,8 @@ func nilExactlyIfTaken(s *scene) {
 	s.requireSpent(1+float64(taken), 1, 1)
 }
 
-// requireSpent checks the level against what has been spent of a bucket that has
-// not been full since its first second.
+// requireSpent checks the level of a bucket after a number of tokens has been spent. The
+// bucket must not have been full since its start.
 func (s *scene) requireSpent(spent, capacity, refill float64) {
 	s.t.Helper()
 	want := min(capacity, capacity+s.now().Seconds()*refill-spent)

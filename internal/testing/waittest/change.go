@@ -74,7 +74,7 @@ func laterThenSooner(s *scene) {
 	s.queue("one", 1)
 	s.queue("two", 1)
 	require.NoError(s.t, s.Charge(5))
-	s.to(2 * sec) // both woke in vain
+	s.to(2 * sec) // both have woken too early
 	require.NoError(s.t, s.Refund(4.5))
 	synctest.Wait()
 	s.requireWaits("two")

@@ -5,9 +5,9 @@ import (
 	"time"
 )
 
-// Clock is a clock that a test sets, backwards too. What After returns fires when
-// the clock is set to its instant or a later one; it counts the calls. The zero
-// Clock starts at time.Time's zero. It is safe for concurrent use.
+// Clock is a clock that a test sets, also backwards. The channel of After fires when the
+// clock is set to its instant or a later one. The clock counts the calls of After and the
+// readings. The zero Clock starts at time.Time's zero. It is safe for concurrent use.
 type Clock struct {
 	base time.Time // what Set counts from
 
@@ -26,8 +26,7 @@ type timer struct {
 // NewClock returns a clock that starts at an instant.
 func NewClock(at time.Time) *Clock { return &Clock{base: at} }
 
-// SetLate sets the time as Set does, but lets all timers be late: they fire with
-// the next Set.
+// SetLate sets the time as Set does, but all timers are late: they fire at the next Set.
 func (c *Clock) SetLate(now time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -61,8 +60,8 @@ func (c *Clock) setLocked(now time.Duration) {
 	c.timers = pending
 }
 
-// advance sets the time since the clock's start to each instant at which a timer
-// is due, and at last to until. After each it calls settle.
+// advance sets the time since the clock's start to each instant at which a timer is due,
+// and finally to until. It calls settle after each step.
 func (c *Clock) advance(until time.Duration, settle func()) {
 	for due, ok := c.firstDue(until); ok; due, ok = c.firstDue(until) {
 		c.Set(due)
@@ -72,7 +71,7 @@ func (c *Clock) advance(until time.Duration, settle func()) {
 	settle()
 }
 
-// firstDue returns when the first of the timers that are due by an instant fires.
+// firstDue returns the earliest instant at which a timer is due, if that is not after by.
 func (c *Clock) firstDue(by time.Duration) (due time.Duration, ok bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -105,7 +104,7 @@ func (c *Clock) Now() time.Time {
 // Since returns the time since t.
 func (c *Clock) Since(t time.Time) time.Duration { return c.Now().Sub(t) }
 
-// After returns a channel that gets the time once d has elapsed.
+// After returns a channel on which the time is sent once d has elapsed.
 func (c *Clock) After(d time.Duration) <-chan time.Time {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -93,8 +93,8 @@ func (c clockContext) Deadline() (time.Time, bool) { return c.deadline, true }
 
 func (c clockContext) Err() error { return context.Cause(c.Context) }
 
-// raceToCancel lets a waiter's turn and the end of its context come at the same
-// time on a clock that jumps: either may be first.
+// raceToCancel lets a clock jump past a waiter's turn and the end of its context at the
+// same time: either may win.
 func raceToCancel(t *testing.T, new New) {
 	synctest.Test(t, func(t *testing.T) {
 		c := &Clock{}

@@ -39,7 +39,7 @@ func deadline(t *testing.T, new New) {
 				ctx, cancel := context.WithDeadline(background, deadline)
 				defer cancel()
 				go func() {
-					time.Sleep(ms) // until it is queued
+					time.Sleep(ms) // until the waiter is queued
 					advanced += 10 * sec
 					mock.Set(advanced)
 				}()

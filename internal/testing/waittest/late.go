@@ -9,7 +9,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Timers are late; turns are not.
+// late tests timers that fire late: the turns of the waiters still count from the
+// instants at which they were due.
 func late(t *testing.T, new New) {
 	t.Run("grants count at the instants they fell due", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
@@ -21,7 +22,7 @@ func late(t *testing.T, new New) {
 				group.Go(func() { assert.NoError(t, b.Wait(background, 1)) })
 				synctest.Wait()
 			}
-			c.Set(10500 * ms) // everybody wakes at once, late
+			c.Set(10500 * ms) // all waiters wake at once, late
 			group.Wait()
 			require.Equal(t, 0.5, b.Tokens(), "nothing was lost to the cap")
 			require.Zero(t, b.Waiting())
@@ -35,7 +36,7 @@ func late(t *testing.T, new New) {
 			var group sync.WaitGroup
 			group.Go(func() { assert.NoError(t, b.Wait(background, 1)) })
 			synctest.Wait()
-			c.SetLate(5 * sec) // the timer is later still
+			c.SetLate(5 * sec) // the timer is even later
 			wait, ok := b.TryAcquire(1)
 			require.True(t, ok, wait)
 			require.Zero(t, b.Waiting())

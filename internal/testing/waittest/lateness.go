@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// crowd is a bucket on a clock that a test sets, and waiters with a cost of 1 each.
+// crowd is a bucket on a clock that a test sets, and its waiters, each with a cost of 1.
 type crowd struct {
 	Bucket
 	t     *testing.T
@@ -34,13 +34,13 @@ func (c *crowd) queue(ctx context.Context) {
 	synctest.Wait()
 }
 
-// to sets the clock, backwards too.
+// to sets the clock, also backwards.
 func (c *crowd) to(at time.Duration) {
 	c.clock.Set(at)
 	synctest.Wait()
 }
 
-// lateness tests timers that ring late, and clocks that step back while callers wait.
+// lateness tests timers that fire late, and clocks that step back while callers wait.
 func lateness(t *testing.T, new New) {
 	bubble := func(name string, act func(t *testing.T, new New)) {
 		t.Run(name, func(t *testing.T) { synctest.Test(t, func(t *testing.T) { act(t, new) }) })
@@ -131,7 +131,7 @@ func cancelSteppedBack(t *testing.T, new New) {
 	synctest.Wait()
 	c.queue(background)
 	c.to(12 * sec)
-	require.Equal(t, -9.0, c.Tokens()) // it has seen 12 s
+	require.Equal(t, -9.0, c.Tokens()) // the bucket has seen 12 s
 	c.to(3 * sec)
 	stop()
 	require.ErrorIs(t, <-left, context.Canceled)

@@ -11,12 +11,12 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// leaks cancels ten thousand waits on the real clock whose turns are days away: no
+// leaks cancels ten thousand waits on the real clock, whose turns are days away. No
 // goroutine, no timer and no place in the queue may be left (golang/go#33868).
 func leaks(t *testing.T, new New) {
 	b := new(t, nil, limits(1, 1e-6)...)
 	b.TryAcquire(1)
-	cancelCrowd(t, b) // what a first time allocates for good
+	cancelCrowd(t, b) // the first time allocates memory that stays in use
 	goroutines, objects := runtime.NumGoroutine(), liveObjects()
 	for range 10 {
 		cancelCrowd(t, b)
@@ -26,8 +26,8 @@ func leaks(t *testing.T, new New) {
 	require.Less(t, liveObjects(), objects+2000, "10,000 timers would be 10,000 objects or more")
 }
 
-// requireGoroutines waits until no more than most goroutines are left. One that has
-// returned is counted for some instants more.
+// requireGoroutines waits until no more than most goroutines are left. A goroutine that
+// has returned may still be counted for a short time.
 func requireGoroutines(t *testing.T, most int) {
 	t.Helper()
 	for range 30_000 {

@@ -14,10 +14,10 @@ import (
 	"github.com/aa014e13/tokenbucket"
 )
 
-// polled is a bucket on benbjohnson's mock, which is never used inside a bubble. There
-// its Add and a timer set at the same instant can tick one timer twice, and the second
-// send blocks for ever. Here the test waits until Waiting counts every waiter, and
-// advances the mock to one timer at a time.
+// polled is a bucket on benbjohnson's mock clock, outside any synctest bubble. Inside a
+// bubble, the mock's Add and a timer that is set at the same instant can tick one timer
+// twice, and the second send blocks for ever. Here the test waits until Waiting counts
+// every waiter, and advances the mock to one timer at a time.
 type polled struct {
 	Bucket
 	t     *testing.T
@@ -25,7 +25,8 @@ type polled struct {
 	group sync.WaitGroup
 }
 
-// mocks is about benbjohnson's mock, advanced as its users do.
+// mocks tests buckets on benbjohnson's mock clock, which the test advances as users of
+// the mock do.
 func mocks(t *testing.T, new New) {
 	start := func(t *testing.T, capacity float64) *polled {
 		mock := clock.NewMock()
@@ -78,14 +79,14 @@ func (p *polled) queue(ctx context.Context, cost float64, want error) {
 	p.settle(waiting)
 }
 
-// settle returns once so many wait with their timers set.
+// settle returns once the given number of callers wait with their timers set.
 func (p *polled) settle(waiting int) {
 	for p.Waiting() != waiting {
 		runtime.Gosched()
 	}
 }
 
-// pass advances the mock, and returns once so many wait.
+// pass advances the mock, and returns once the given number of callers wait.
 func (p *polled) pass(d time.Duration, waiting int) {
 	p.mock.Add(d)
 	p.settle(waiting)

@@ -8,14 +8,14 @@ import (
 	"github.com/aa014e13/tokenbucket"
 )
 
-// Oracle is a bucket and its queue in whole numbers, served step by step. Its answers are the
-// right ones. Its limits have whole capacities and refills, the costs
-// are multiples of a billionth of a token. Methods that take costs take one for all limits,
-// or one for each. It is not safe for concurrent use.
+// Oracle is a bucket with a queue in integer arithmetic: other buckets must give its answers.
+// Capacities and refills must be whole numbers, and costs multiples of a billionth of a
+// token. Methods with costs take one cost for all limits, or one for each. An Oracle is not
+// safe for concurrent use.
 type Oracle struct {
 	limits []tokenbucket.Limit
-	levels []int64       // by limit, in billionths of a token: what a refill of 1 brings in a nanosecond
-	at     time.Duration // the instant of the levels, in the future during a pause
+	levels []int64       // one for each limit, in billionths of a token: a refill of 1 per second adds one each nanosecond
+	at     time.Duration // the instant of the levels; in the future during a pause
 	now    time.Duration
 	queue  []*Place
 }
@@ -23,7 +23,7 @@ type Oracle struct {
 // Place is a place in the queue of an Oracle.
 type Place struct {
 	Served bool
-	Due    time.Duration // the instant of the grant, once Served
+	Due    time.Duration // the instant of the grant, if Served
 	costs  []int64       // one for each limit
 }
 
@@ -83,7 +83,7 @@ func (o *Oracle) take(at time.Duration, costs []int64) {
 	}
 }
 
-// wait returns how long after o.at costs are there.
+// wait returns how long after o.at the bucket holds the costs.
 func (o *Oracle) wait(costs []int64) (longest time.Duration) {
 	for i, l := range o.limits {
 		if refill := int64(l.RefillPerSec); costs[i] > 0 {
@@ -93,7 +93,7 @@ func (o *Oracle) wait(costs []int64) (longest time.Duration) {
 	return longest
 }
 
-// Try returns what TryAcquire has to return.
+// Try returns what TryAcquire must return.
 func (o *Oracle) Try(tokens ...float64) (wait time.Duration, ok bool) {
 	costs := o.costs(tokens)
 	if wait = o.due(nil, costs) - o.now; wait > 0 && !isFree(costs) {
@@ -106,7 +106,7 @@ func (o *Oracle) Try(tokens ...float64) (wait time.Duration, ok bool) {
 // Due returns the instant at which a place is served if nothing changes.
 func (o *Oracle) Due(place *Place) time.Duration { return o.due(place, nil) }
 
-// due is Due for a place or, if that is nil, for a newcomer with costs.
+// due is Due for a place or, if place is nil, for a new waiter with costs.
 func (o *Oracle) due(place *Place, costs []int64) time.Duration {
 	ahead := Oracle{limits: o.limits, levels: slices.Clone(o.levels), at: o.at}
 	places := o.queue
@@ -124,7 +124,8 @@ func (o *Oracle) due(place *Place, costs []int64) time.Duration {
 	return max(ahead.at, o.now)
 }
 
-// Wait takes a place in the queue, or the costs if they are there.
+// Wait takes the costs if the bucket holds them and the queue is empty. Otherwise it
+// takes a place in the queue.
 func (o *Oracle) Wait(tokens ...float64) *Place {
 	p := &Place{costs: o.costs(tokens)}
 	if wait := o.due(nil, p.costs) - o.now; wait <= 0 || isFree(p.costs) {
@@ -136,7 +137,7 @@ func (o *Oracle) Wait(tokens ...float64) *Place {
 	return p
 }
 
-// Cancel gives a place up, and returns whether there was one to give up.
+// Cancel removes a place from the queue, and reports whether the place was in it.
 func (o *Oracle) Cancel(p *Place) bool {
 	i := slices.Index(o.queue, p)
 	if i < 0 {
@@ -156,7 +157,7 @@ func (o *Oracle) Refund(tokens ...float64) {
 	o.Advance(o.now)
 }
 
-// Charge takes tokens even if they are not there.
+// Charge takes tokens even if the bucket holds fewer.
 func (o *Oracle) Charge(tokens ...float64) { o.take(o.at, o.costs(tokens)) }
 
 // Fill makes the bucket full, as if new.
@@ -168,7 +169,7 @@ func (o *Oracle) Fill() {
 	o.Advance(o.now)
 }
 
-// Pause empties the bucket and lets nothing refill before d is over.
+// Pause empties the bucket, which refills only after d.
 func (o *Oracle) Pause(d time.Duration) {
 	for i := range o.levels {
 		o.levels[i] = min(0, o.levels[i])
@@ -176,7 +177,7 @@ func (o *Oracle) Pause(d time.Duration) {
 	o.at = max(o.at, o.now+d)
 }
 
-// SetLimits changes the limits. Waiters whose cost is above the capacity leave.
+// SetLimits changes the limits. Waiters whose cost is above the new capacity leave.
 func (o *Oracle) SetLimits(limits ...tokenbucket.Limit) {
 	o.limits = slices.Clone(limits)
 	for i, l := range limits {
@@ -193,13 +194,13 @@ func (o *Oracle) SetLimits(limits ...tokenbucket.Limit) {
 	o.Advance(o.now)
 }
 
-// Queued returns whether a place is still in the queue.
+// Queued reports whether a place is still in the queue.
 func (o *Oracle) Queued(p *Place) bool { return slices.Contains(o.queue, p) }
 
-// Waiting returns how many are queued.
+// Waiting returns the number of waiters in the queue.
 func (o *Oracle) Waiting() int { return len(o.queue) }
 
-// Tokens returns the least level less what is queued for, in tokens.
+// Tokens returns the lowest level, minus the costs in the queue, in tokens.
 func (o *Oracle) Tokens() float64 {
 	levels := slices.Clone(o.levels)
 	for _, p := range o.queue {

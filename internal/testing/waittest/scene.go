@@ -12,17 +12,17 @@ import (
 	"github.com/aa014e13/tokenbucket"
 )
 
-// New makes a bucket for a test, full now. A nil clock is the system's.
+// New makes a full bucket for a test. A nil clock is the system clock.
 type New func(t testing.TB, clock tokenbucket.Clock, limits ...tokenbucket.Limit) Bucket
 
-// scene is a bucket and its waiters, in a bubble of virtual time. Its
-// clock is the system clock of the bubble, or a mock.
+// scene is a bucket and its waiters in a synctest bubble. Its clock is the system clock
+// of the bubble, or a mock.
 type scene struct {
 	Bucket
 	t     testing.TB
-	mock  *Clock // nil: the system clock
+	mock  *Clock // nil for the system clock
 	start time.Time
-	ctx   context.Context // of those in queue
+	ctx   context.Context // of the callers in the queue
 
 	mu   sync.Mutex
 	left map[string]departure
@@ -63,7 +63,7 @@ func playOn(t *testing.T, mock *Clock, new New, limits []tokenbucket.Limit, act 
 	})
 }
 
-// drain spends the capacity at the start of a scene.
+// drain takes all tokens at the start of a scene.
 func (s *scene) drain(capacity float64) *scene {
 	s.t.Helper()
 	_, ok := s.TryAcquire(capacity)
@@ -78,8 +78,9 @@ func (s *scene) now() time.Duration {
 	return s.mock.Since(s.start)
 }
 
-// to lets time pass until an instant of the scene, once all waiters sleep. The mock
-// stops at each timer on the way, so that its waiter leaves at that instant.
+// to waits until all waiters sleep, and then advances the clock to an instant of the
+// scene. A mock stops at each timer on the way, so that its waiter leaves at that
+// instant.
 func (s *scene) to(at time.Duration) {
 	synctest.Wait()
 	if s.mock == nil {
@@ -90,7 +91,7 @@ func (s *scene) to(at time.Duration) {
 	synctest.Wait()
 }
 
-// wait starts a waiter, and returns once it is queued or has left.
+// wait starts a waiter, and returns once the waiter is queued or has left.
 func (s *scene) wait(ctx context.Context, name string, cost float64) {
 	go func() {
 		err := s.Wait(ctx, cost)

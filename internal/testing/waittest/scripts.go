@@ -37,13 +37,13 @@ func scripts(t *testing.T, new New) {
 	}
 }
 
-// grid is what a script is made of. A pause notes the level, and a level is noted
-// exactly if the instants are fractions of a second with few binary digits; without
-// pauses the instants may be any.
+// grid holds the numbers that a script may contain. A pause stores the level as a
+// float64. That is exact only if the instants are fractions of a second with few binary
+// digits, so scripts with pauses use only those.
 type grid struct {
 	pauses  bool
 	refills []float64
-	ticks   []time.Duration // time passes in multiples of one of them
+	ticks   []time.Duration // steps of time are multiples of one of them
 }
 
 var (
@@ -160,7 +160,7 @@ func (a *actor) check(i int) {
 	require.InDelta(a.t, a.oracle.Tokens(), a.Tokens(), 1e-9, "step %d", i)
 }
 
-// finish lets the remaining waiters leave.
+// finish waits until the remaining waiters have left.
 func (a *actor) finish() {
 	for a.oracle.Waiting() > 0 {
 		a.to(a.now() + sec)

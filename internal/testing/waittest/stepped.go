@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// What the clock does that it should not.
+// steppedClock tests clocks that step back or forward.
 func steppedClock(t *testing.T, new New) {
 	t.Run("golang/go#56287", func(t *testing.T) {
 		c, b := startAt100(t, new, 10, 1)

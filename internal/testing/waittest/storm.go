@@ -11,8 +11,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// storm lets many waiters come, give up, be charged and refunded at random, and
-// counts the tokens: none is lost, none is minted.
+// storm lets many waiters come and give up at random, with charges and refunds between,
+// and counts the tokens: none may be lost or minted.
 func storm(t *testing.T, new New) {
 	for seed := range uint64(8) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {

@@ -10,7 +10,7 @@ import (
 	"github.com/aa014e13/tokenbucket"
 )
 
-// Bucket is what is tested: a tokenbucket.Bucket, or one key of many.
+// Bucket is the bucket under test: a tokenbucket.Bucket, or one key of keyed buckets.
 type Bucket interface {
 	TryAcquire(cost float64) (time.Duration, bool)
 	Take(cost float64) tokenbucket.Decision

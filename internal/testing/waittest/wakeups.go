@@ -11,7 +11,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A waiter sets one timer and wakes once, unless the state changed under it.
+// wakeups tests that a waiter sets one timer and wakes once, unless the state of the
+// bucket has changed.
 func wakeups(t *testing.T, new New) {
 	synctest.Test(t, func(t *testing.T) {
 		c := &Clock{}

@@ -1,4 +1,5 @@
-// Package windowtest measures how far what passes a limit runs ahead of its rate.
+// Package windowtest measures how much more passes a limit in a window of time than its
+// rate allows.
 package windowtest
 
 import "time"
@@ -9,9 +10,10 @@ type Pass struct {
 	Amount float64
 }
 
-// Surplus returns the most by which the passes of any window exceed refill * length. The
-// passes are in order of time; those at both ends of a window count. A limit of
-// capacity + refill * time holds if the surplus is at most the capacity.
+// Surplus returns the most by which the amounts that pass in any window exceed refill *
+// length of the window. passes must be in order of time. Those at both ends of a window
+// count. A limit of capacity + refill * time holds if the surplus is at most the
+// capacity.
 func Surplus(passes []Pass, refillPerSec float64) (most float64) {
 	var ahead float64 // the largest surplus of the windows that end at last
 	var last time.Duration
