@@ -14,8 +14,8 @@ import (
 	"github.com/aa014e13/tokenbucket/keyed"
 )
 
-// limitedClients lists the clients whose buckets take longest to fill. The list is made at
-// most once a second for all pages together.
+// limitedClients lists the clients whose buckets take longest to fill. It makes the list
+// at most once a second, for all pages together.
 type limitedClients struct {
 	clients *keyed.Buckets[string]
 	now     func() time.Time
@@ -38,7 +38,7 @@ const most = 20
 func (l *limitedClients) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("Cache-Control", "no-store")
-	_ = json.NewEncoder(w).Encode(l.latest()) // a client that is gone needs no list
+	_ = json.NewEncoder(w).Encode(l.latest()) // an error means that the client has gone
 }
 
 func (l *limitedClients) latest() []limitedClient {

@@ -30,10 +30,10 @@ func main() {
 	log.SetFlags(0)
 	addr := flag.String("addr", "127.0.0.1:8080", "address to listen on")
 	var t terms
-	flag.Float64Var(&t.limit.Capacity, "capacity", 10, "tokens that a client's bucket holds, a whole number")
-	flag.Float64Var(&t.limit.RefillPerSec, "refill", 0.5, "tokens per second that flow into it")
-	flag.Float64Var(&t.read, "read", 1, "what a read costs, in tokens")
-	flag.Float64Var(&t.export, "export", 5, "what an export costs, in tokens")
+	flag.Float64Var(&t.limit.Capacity, "capacity", 10, "most tokens that a client's bucket holds, a whole number")
+	flag.Float64Var(&t.limit.RefillPerSec, "refill", 0.5, "tokens per second that flow into each bucket")
+	flag.Float64Var(&t.read, "read", 1, "price of a read, in tokens")
+	flag.Float64Var(&t.export, "export", 5, "price of an export, in tokens")
 	flag.StringVar(&t.state, "state", "", "`file` that keeps the buckets over a restart; empty for none")
 	flag.DurationVar(&t.saveEvery, "save-every", 5*time.Second, "how often to write the state file")
 	flag.BoolVar(&t.showClients, "show-clients", false, "list the most limited clients on the page even if others can reach this server")
@@ -84,8 +84,8 @@ func (t terms) validate() error {
 // plain writes a number without an exponent: 1000000, not 1e+06.
 func plain(number float64) string { return strconv.FormatFloat(number, 'f', -1, 64) }
 
-// serve answers requests until the context ends, then lets those under way finish and
-// saves the buckets.
+// serve answers requests until the context ends. Then it waits for the requests under
+// way, and saves the buckets.
 func serve(ctx context.Context, addr string, t terms, out io.Writer) (err error) {
 	if err := t.validate(); err != nil {
 		return err
@@ -155,7 +155,7 @@ func serveOn(ctx context.Context, listener net.Listener, handler http.Handler, o
 	return server.Shutdown(deadline)
 }
 
-// newClients makes the buckets on a clock; nil is the system's.
+// newClients makes the buckets on a clock; nil is the system clock.
 func newClients(limit tokenbucket.Limit, clock tokenbucket.Clock) (*keyed.Buckets[string], error) {
 	return keyed.New[string](limit, keyed.WithMaxKeys(1_000_000), keyed.WithClock(clock))
 }

@@ -19,7 +19,7 @@ import (
 	"github.com/aa014e13/tokenbucket"
 )
 
-// standard is what the flags say if nobody sets any.
+// standard holds the defaults of the flags.
 var standard = terms{limit: tokenbucket.Limit{Capacity: 10, RefillPerSec: 0.5}, read: 1, export: 5}
 
 func newGateway(t terms, clock tokenbucket.Clock) (http.Handler, error) {
@@ -79,7 +79,7 @@ func TestServesAndStopsCleanly(t *testing.T) {
 		url = regexp.MustCompile(`http://\S+/export`).FindString(lines.Text())
 	}
 	go func() {
-		for lines.Scan() { // what else it prints
+		for lines.Scan() { // discard the rest of its output
 		}
 	}()
 	answer, err := http.Get(url)
@@ -204,8 +204,8 @@ func TestAddressInUse(t *testing.T) {
 	require.Error(t, serve(context.Background(), server.Listener.Addr().String(), standard, io.Discard))
 }
 
-// Text stands out from its ground by 4.5 to 1 (W3C, WCAG 2.2, success criterion 1.4.3),
-// with light colors and with dark ones.
+// Text has a contrast of at least 4.5 to 1 to its background (W3C, WCAG 2.2, success
+// criterion 1.4.3), with light and with dark colors.
 func TestTextStandsOut(t *testing.T) {
 	style, err := pageFiles.ReadFile("page/style.css")
 	require.NoError(t, err)

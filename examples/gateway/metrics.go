@@ -18,8 +18,8 @@ import (
 var waitBounds = [...]float64{0.005, 0.025, 0.1, 0.25, 0.5, 1, 2, 4, 8, 15, 30, 60, 300, 3600}
 
 // metrics counts decisions and writes them as Prometheus reads them. The names are those
-// of examples/metrics, which is what to use in a program that may have dependencies. It
-// may be used by any number of goroutines.
+// of examples/metrics, which is better for a program that may have dependencies. Any
+// number of goroutines may use metrics at the same time.
 type metrics struct {
 	keys func() int
 
@@ -65,7 +65,7 @@ func (m *metrics) observe(e httplimit.Event) {
 // ServeHTTP answers with the metrics in Prometheus' text format.
 func (m *metrics) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
 	w.Header().Set("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
-	_, _ = w.Write(m.text()) // the reader may be gone
+	_, _ = w.Write(m.text()) // an error means that the reader has gone
 }
 
 func (m *metrics) text() []byte {
@@ -92,14 +92,15 @@ func (m *metrics) text() []byte {
 	return b.Bytes()
 }
 
-// writeHead writes what stands before the samples of a metric, and returns its name.
+// writeHead writes the lines before the samples of a metric, and returns the name of the
+// metric.
 func writeHead(b *bytes.Buffer, name, kind, help string) string {
 	fmt.Fprintf(b, "# HELP %[1]s %[3]s\n# TYPE %[1]s %[2]s\n", name, kind, help)
 	return name
 }
 
-// start serves the metrics at an address of their own, since they are not for clients.
-// The function that it returns ends that.
+// start serves the metrics at an address of their own, since clients should not see them.
+// Call stop to end that.
 func (m *metrics) start(addr string, out io.Writer) (stop func() error, err error) {
 	listener, err := net.Listen("tcp", addr)
 	if err != nil {

@@ -50,7 +50,7 @@ func TestMetrics(t *testing.T) {
 	}, samples)
 }
 
-// A wait counts in the first bucket whose bound is not below it, and in all after it.
+// A wait counts in each bucket of the histogram whose upper bound is not below the wait.
 func TestHistogramOfWaits(t *testing.T) {
 	m := &metrics{keys: func() int { return 0 }}
 	for _, wait := range []time.Duration{0, 5 * time.Millisecond, 5*time.Millisecond + 1, time.Hour, time.Hour + 1, tokenbucket.Never} {

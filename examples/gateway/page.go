@@ -17,17 +17,18 @@ var (
 	pageFiles embed.FS
 )
 
-// pagePolicy lets the page have its own script, style and pictures and ask this
-// gateway, and nothing else anywhere (W3C, Content Security Policy Level 3).
+// pagePolicy lets the page load its own script, style and pictures and send requests to
+// this gateway, and nothing else (W3C, Content Security Policy Level 3).
 const pagePolicy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; " +
 	"base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 
-// view is what the page shows from the start. It reads everything else in the header fields of its answers.
+// view is the data that the page contains when it is loaded. Its script reads all other data from the
+// header fields of answers.
 type view struct {
 	Refill  float64
 	Actions []action
-	Client  string // whose bucket it shows
-	Host    string // where the page is
+	Client  string // the client whose bucket the page shows
+	Host    string // host and port of the page
 	Other   string // an address on the client's machine that has another bucket
 	Clients bool   // whether to list the most limited clients
 }
@@ -49,7 +50,7 @@ func (t terms) view(r *http.Request) view {
 	if peer, err := netip.ParseAddrPort(r.RemoteAddr); err == nil {
 		addr := peer.Addr().Unmap()
 		v.Client = addr.String()
-		if addr.Is4() && addr.IsLoopback() { // IPv6 has a single one
+		if addr.Is4() && addr.IsLoopback() { // IPv6 has only one loopback address
 			v.Other = addr.Next().String()
 		}
 	}
@@ -67,7 +68,7 @@ func (t terms) servePage(w http.ResponseWriter, r *http.Request) {
 	h.Set("Content-Type", "text/html; charset=utf-8")
 	h.Set("Cache-Control", "no-store")
 	h.Set("X-Content-Type-Options", "nosniff")
-	_, _ = w.Write(text.Bytes()) // a client that is gone needs no page
+	_, _ = w.Write(text.Bytes()) // an error means that the client has gone
 }
 
 func servePageFile(w http.ResponseWriter, r *http.Request) {

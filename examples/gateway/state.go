@@ -22,20 +22,21 @@ const stateFormat = "tokenbucket gateway, version 1"
 // may read it.
 type saved struct {
 	Format  string
-	Begun   time.Time // when saving began: what was admitted before is in the file
+	Begun   time.Time // when saving began: the file has all that was admitted before
 	Limits  []tokenbucket.Limit
 	Origin  time.Time
 	Latest  time.Duration
 	Buckets map[string][]tokenbucket.State
 }
 
-// stateFile keeps buckets over a restart.
+// stateFile saves buckets in a file and restores them.
 type stateFile struct {
 	name    string
 	clients *keyed.Buckets[string]
 }
 
-// load restores what the last process saved. It leaves a file that it cannot read as it is.
+// load restores the buckets that the last process saved. It does not change a file that it
+// cannot read.
 func (f stateFile) load() error {
 	text, err := os.ReadFile(f.name)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -20,7 +20,7 @@ import (
 	"github.com/aa014e13/tokenbucket"
 )
 
-// The test binary is the gateway, too, so that it can be killed.
+// The test binary also runs as the gateway, so that tests can kill it.
 func TestMain(m *testing.M) {
 	if os.Getenv("RUN_GATEWAY") != "" {
 		main()
@@ -102,8 +102,8 @@ func TestFailedSaveLeavesTheOldFile(t *testing.T) {
 }
 
 // TestKilledGatewayForgivesNoMoreThanWasNotSaved kills the gateway at random instants. A
-// client never gets more than capacity + refill * time, and what was admitted since
-// the file that the next gateway reads was begun.
+// client never gets more than capacity + refill * time, plus the tokens that it got after
+// the last complete save began.
 func TestKilledGatewayForgivesNoMoreThanWasNotSaved(t *testing.T) {
 	state := filepath.Join(t.TempDir(), "state")
 	limit := tokenbucket.Limit{Capacity: 40, RefillPerSec: 20}
@@ -132,7 +132,8 @@ func TestKilledGatewayForgivesNoMoreThanWasNotSaved(t *testing.T) {
 	require.Greater(t, admitted, 40)
 }
 
-// begunAt returns when saving the file began, the zero time if there is none.
+// begunAt returns when the last complete save began, or the zero time if there is no
+// file.
 func begunAt(t *testing.T, name string) time.Time {
 	text, err := os.ReadFile(name)
 	if os.IsNotExist(err) {
@@ -144,7 +145,7 @@ func begunAt(t *testing.T, name string) time.Time {
 	return s.Begun
 }
 
-// killable is a gateway that runs in a process of its own.
+// killable is a gateway that runs in its own process.
 type killable struct {
 	process *exec.Cmd
 	addr    string

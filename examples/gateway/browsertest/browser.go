@@ -10,21 +10,21 @@ import (
 	"github.com/chromedp/chromedp"
 )
 
-// action is one that returns nothing.
+// action is a chromedp.Action without a result.
 type action = chromedp.Action[chromedp.Void]
 
-// startBrowser starts a headless chromium, found in PATH, with one empty page, for
-// chromedp.Do with the context returned. It ends with the given one.
+// startBrowser starts a headless chromium from PATH, with one empty page. Pass the
+// context that it returns to chromedp.Do. The browser runs until the context passed ends.
 func startBrowser(ctx context.Context) (context.Context, context.CancelFunc) {
 	var options []chromedp.ExecAllocatorOption
 	if os.Geteuid() == 0 {
-		options = append(options, chromedp.NoSandbox) // as root, chromium does not start with one
+		options = append(options, chromedp.NoSandbox) // as root, chromium starts only without a sandbox
 	}
 	return chromedp.NewContext(ctx, chromedp.WithAllocatorOptions(options...))
 }
 
-// showAs makes the page believe in a window's size, in CSS pixels, and in a color
-// scheme, light or dark.
+// showAs shows the page as in a window of a size, in CSS pixels, with a color scheme,
+// light or dark.
 func showAs(width, height int64, scheme string) action {
 	return chromedp.Steps(
 		chromedp.EmulateViewport(width, height),
@@ -33,7 +33,7 @@ func showAs(width, height int64, scheme string) action {
 
 func preferReducedMotion() action { return prefer("prefers-reduced-motion", "reduce") }
 
-// prefer makes the page believe in a preference of the user's.
+// prefer sets a preference of the user, which style sheets and scripts can read.
 func prefer(feature, value string) action {
 	return chromedp.Func(func(ctx context.Context, t *chromedp.Target) error {
 		_, err := cdp.Call(ctx, t, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{
@@ -48,7 +48,7 @@ func press(path string) action {
 	return chromedp.Click(chromedp.CSS(fmt.Sprintf("[data-path=%q] button", path)))
 }
 
-// await waits until an expression holds in the page.
+// await waits until an expression is true in the page.
 func await(expression string) action {
 	return chromedp.Func(func(ctx context.Context, t *chromedp.Target) error {
 		_, err := chromedp.Poll[bool](expression)(ctx, t)
@@ -56,7 +56,7 @@ func await(expression string) action {
 	})
 }
 
-// awaitAnswers waits until the page lists so many answers, its first look included.
+// awaitAnswers waits until the page lists n answers, including that to its first look.
 func awaitAnswers(n int) action {
 	return await(fmt.Sprintf(`document.querySelectorAll("#log li").length >= %d`, n))
 }

@@ -28,7 +28,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// What all tests share.
+// All tests share these.
 var (
 	folder  string          // for the binary
 	browser context.Context // where each test opens a page of its own
@@ -56,7 +56,7 @@ func run(m *testing.M) (code int) {
 	return m.Run()
 }
 
-// stage is a gateway, and a page that is about to load what it serves.
+// stage is a gateway, and a browser page that is still empty.
 type stage struct {
 	t    *testing.T
 	ctx  context.Context // of the page
@@ -64,13 +64,13 @@ type stage struct {
 	stop func() error // the gateway
 
 	mu       sync.Mutex
-	requests []string // "GET /read" each
+	requests []string // such as "GET /read"
 	hosts    map[string]bool
 	console  []string // errors and warnings
 }
 
-// newStage starts both. Without a browser the test is skipped, or fails if
-// TOKENBUCKET_REQUIRE_CHROMIUM is set.
+// newStage starts the gateway and opens the page. Without a browser the test is skipped,
+// or fails if TOKENBUCKET_REQUIRE_CHROMIUM is set.
 func newStage(t *testing.T, flags ...string) *stage {
 	gateway, err := start()
 	if errors.Is(err, exec.ErrNotFound) && os.Getenv("TOKENBUCKET_REQUIRE_CHROMIUM") == "" {
@@ -129,7 +129,7 @@ func get[T any](s *stage, expression string) T {
 	return evaluate[T](s.t, s.ctx, expression)
 }
 
-// record keeps all texts that an element will have had, in the page's array of its selector.
+// record makes the page keep all further texts of an element in an array.
 func (s *stage) record(selector string) {
 	get[bool](s, fmt.Sprintf(`
 		(window.texts ??= {})[%[1]q] = [];
@@ -142,7 +142,7 @@ func (s *stage) recorded(selector string) []string {
 	return get[[]string](s, fmt.Sprintf("texts[%q]", selector))
 }
 
-// ask sends a request to the gateway from a local address, past the browser.
+// ask sends a request to the gateway from a local address, without the browser.
 func (s *stage) ask(from, method, path string) *http.Response {
 	s.t.Helper()
 	dialer := &net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(from)}}
@@ -192,12 +192,12 @@ func TestRefusedExportIsAdmittedWhenItsCountdownEnds(t *testing.T) {
 	}
 }
 
-// isFree reports whether a request is one of those that the page may send by itself.
+// isFree reports whether the page may send a request by itself.
 func isFree(request string) bool {
 	return slices.Contains([]string{"GET /", "HEAD /", "GET /clients"}, request) || strings.HasPrefix(request, "GET /page/")
 }
 
-// requireFits checks that nothing sticks out to the right.
+// requireFits checks that the page is not wider than its window.
 func (s *stage) requireFits(width int64) {
 	s.t.Helper()
 	require.Equal(s.t, width, get[int64](s, "innerWidth"))
@@ -215,7 +215,7 @@ func (s *stage) requireSpendsNothing() {
 
 const exportDue = `[data-path="/export"] .due`
 
-// exportUntilRefused presses the button three times, by keyboard.
+// exportUntilRefused presses the button for exports three times, by keyboard.
 func (s *stage) exportUntilRefused() {
 	s.t.Helper()
 	s.record("#news")
@@ -226,23 +226,23 @@ func (s *stage) exportUntilRefused() {
 	require.Equal(s.t, []string{"429", "200", "200", "200"},
 		get[[]string](s, `[...document.querySelectorAll("#log .badge")].map((b) => b.textContent)`))
 	low := get[float64](s, `Number(document.getElementById("tokens").textContent)`)
-	require.Less(s.t, low, 5.0, "what was too little")
+	require.Less(s.t, low, 5.0, "the level is below the price")
 }
 
-// retryWhenDue waits for the end of the countdown and clicks.
+// retryWhenDue waits for the end of the countdown, and clicks.
 func (s *stage) retryWhenDue() {
 	s.t.Helper()
 	s.do(await(`document.querySelector('[data-path="/export"]').dataset.state === "due"`))
 	retryAfter := get[string](s, `[...document.querySelectorAll("#fields div")]
 		.find((field) => field.querySelector(".name").textContent === "Retry-After").querySelector(".value").textContent`)
 	countdown := s.recorded(exportDue)
-	counted := countdown[slices.Index(countdown, "admitted in "+retryAfter+"\u00a0s"):] // before, by the level
+	counted := countdown[slices.Index(countdown, "admitted in "+retryAfter+"\u00a0s"):] // before the refusal, the level said when
 	require.IsDecreasing(s.t, counted[:len(counted)-1])
 	require.Equal(s.t, "admitted now: retry", countdown[len(countdown)-1])
 
 	s.do(press("/export"), awaitAnswers(5))
 	require.Equal(s.t, "200 OK", get[string](s, `document.getElementById("status").textContent`))
-	require.Regexp(s.t, `^admitted in \d`, get[string](s, `document.querySelector('`+exportDue+`').textContent`), "by the level")
+	require.Regexp(s.t, `^admitted in \d`, get[string](s, `document.querySelector('`+exportDue+`').textContent`), "the level says when")
 	news := s.recorded("#news")
 	for i, want := range []string{
 		`^Export: 200 OK\. 5 of 10 tokens left, full in 4 seconds\.$`,
@@ -253,7 +253,7 @@ func (s *stage) retryWhenDue() {
 	} {
 		require.Regexp(s.t, want, news[i])
 	}
-	require.Len(s.t, news, 5, "said once each, not at every frame")
+	require.Len(s.t, news, 5, "each text was set once, not at every frame")
 }
 
 func TestLooksFineWithReducedMotion(t *testing.T) {
@@ -265,13 +265,14 @@ func TestLooksFineWithReducedMotion(t *testing.T) {
 	require.LessOrEqual(t, len(s.recorded("#tokens")), 3, "changes in a second")
 }
 
-// At the ends of what the flags allow, in a narrow window and with large letters.
+// Each bucket at the bounds of the flags is shown in a narrow window and with large
+// letters.
 func TestEveryBucketCanBeRead(t *testing.T) {
 	for _, test := range []struct {
 		flags  string
-		export int      // how often
-		full   string   // matches what the page says of it
-		names  []string // of the lines in the chart, from the top; too close, they share one
+		export int      // number of clicks
+		full   string   // matches what the page says about when the bucket is full
+		names  []string // of the lines in the chart, from the top; lines that are too close share one
 	}{
 		{"", 1, `full in \d+\ss`, []string{"10 full", "5 export", "1 read"}},
 		{"-read 5", 1, `full in \d+\ss`, []string{"10 full", "5 read, export", "0"}},
@@ -292,13 +293,13 @@ func TestEveryBucketCanBeRead(t *testing.T) {
 			s.do(await(`[...document.querySelectorAll("#chart text")].every((text) => {
 				const [inner, outer] = [text, document.getElementById("chart")].map((e) => e.getBoundingClientRect());
 				return text.textContent === "" || (inner.top >= outer.top - 2 && inner.bottom <= outer.bottom + 2);
-			})`)) // no text of the chart is cut off, once it is drawn anew
+			})`)) // after the next drawing, no text of the chart is cut off
 			s.requireFits(320)
 		})
 	}
 }
 
-// names returns the names of the lines in the chart, one text a line.
+// names returns the names of the lines in the chart, one per line of text.
 func (s *stage) names() string {
 	s.t.Helper()
 	return get[string](s, `[...document.querySelectorAll(".level-text")].map((text) => text.textContent).filter((text) => text).join("\n")`)
@@ -312,7 +313,8 @@ func TestHeldKeyAsksOnce(t *testing.T) {
 	require.Equal(t, "4", s.ask("127.0.0.1", "HEAD", "").Header.Get("X-RateLimit-Remaining"))
 }
 
-// repeatEnter sends what the keyboard does when the key goes down, or while it is down.
+// repeatEnter sends the event of the Enter key when it goes down, or the one that repeats
+// while it is down.
 func repeatEnter(isDown bool) action {
 	return chromedp.Func(func(ctx context.Context, t *chromedp.Target) error {
 		_, err := cdp.Call(ctx, t, input.DispatchKeyEvent, input.DispatchKeyEventParams{
@@ -322,7 +324,8 @@ func repeatEnter(isDown bool) action {
 	})
 }
 
-// Others spend from the same bucket: the page follows, and marks none of it as its own.
+// Other clients take tokens from the same bucket. The page shows the new level, but no
+// marks of requests.
 func TestFollowsTheBucketWhileOthersUseIt(t *testing.T) {
 	s := newStage(t, "-refill", "0.001")
 	s.do(chromedp.Navigate(s.url), await(`document.getElementById("tokens").textContent === "10.0"`))
@@ -347,7 +350,7 @@ func TestMarksOfQuickClicksStandApart(t *testing.T) {
 	})()`))
 }
 
-// The list of answers scrolls: the page does not grow with each one.
+// The list of answers scrolls: the page does not grow with each answer.
 func TestHistoryKeepsThePageShort(t *testing.T) {
 	s := newStage(t)
 	s.do(showAs(390, 640, "light"), chromedp.Navigate(s.url), awaitAnswers(1))
@@ -368,10 +371,10 @@ func TestReportsThatTheGatewayIsGone(t *testing.T) {
 	require.True(t, get[bool](s, `document.getElementById("problem").hidden`))
 	require.NoError(t, s.stop())
 	s.do(press("/read"), await(`!document.getElementById("problem").hidden`))
-	require.Contains(t, get[string](s, `document.getElementById("problem").textContent`), "Is the gateway running?")
+	require.Contains(t, get[string](s, `document.getElementById("problem").textContent`), "Check that the gateway is running.")
 }
 
-// The page could not ask anybody else if it wanted to.
+// The policy of the page keeps a script from sending requests to other servers.
 func TestPolicyKeepsThePageFromAskingOthers(t *testing.T) {
 	var asked atomic.Int64
 	other := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { asked.Add(1) }))

@@ -11,8 +11,7 @@ import (
 	"regexp"
 )
 
-// buildGateway compiles the gateway, whose source is in the folder above, into a
-// folder.
+// buildGateway compiles the gateway, whose source is in the parent folder, into a folder.
 func buildGateway(ctx context.Context, folder string) (binary string, err error) {
 	binary = filepath.Join(folder, "gateway")
 	build := exec.CommandContext(ctx, "go", "build", "-o", binary, ".")
@@ -23,8 +22,9 @@ func buildGateway(ctx context.Context, folder string) (binary string, err error)
 	return binary, nil
 }
 
-// startGateway starts it on a free loopback port. It returns the address of its
-// page, and a function that interrupts it and returns how it ended.
+// startGateway starts the gateway on a free loopback port. It returns the address of its
+// page, and a function that interrupts the gateway and returns the error with which it
+// ended.
 func startGateway(ctx context.Context, binary string, flags ...string) (url string, stop func() error, err error) {
 	gateway := exec.CommandContext(ctx, binary, append([]string{"-addr", "127.0.0.1:0"}, flags...)...)
 	gateway.Stderr = os.Stderr
@@ -40,13 +40,13 @@ func startGateway(ctx context.Context, binary string, flags ...string) (url stri
 		url = regexp.MustCompile(`http://\S+/`).FindString(lines.Text())
 	}
 	if url == "" {
-		return "", nil, errors.Join(errors.New("the gateway printed no address"), gateway.Wait())
+		return "", nil, errors.Join(errors.New("the gateway printed no address: run it by hand with the same flags"), gateway.Wait())
 	}
 	stop = func() error {
 		if err := gateway.Process.Signal(os.Interrupt); err != nil {
 			return err
 		}
-		for lines.Scan() { // what else it prints
+		for lines.Scan() { // discard the rest of its output
 		}
 		return gateway.Wait()
 	}

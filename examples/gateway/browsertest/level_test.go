@@ -18,16 +18,16 @@ import (
 	"github.com/aa014e13/tokenbucket/keyed"
 )
 
-// reading is an answer as the page gets it, instants in seconds, and an instant before
-// the next one for which the page is asked what it knows.
+// reading is an answer as the page gets it, with instants in seconds. At an instant
+// before the next answer, the test reads what the page knows.
 type reading struct {
 	Header                map[string]string
 	Cost                  float64
 	Sent, Received, Later float64
 }
 
-// known is what the page makes of it: the least and the most that the level can be,
-// and the instants from which on refused requests would be admitted, by their cost.
+// known is what the page knows after a reading: the bounds of the level, and for each
+// cost the instant from which a refused request would be admitted.
 type known struct {
 	Received, Later [2]float64
 	Dues            []due
@@ -35,7 +35,7 @@ type known struct {
 
 type due struct{ Cost, At float64 }
 
-// replay lets the page's own script learn from runs of answers.
+// replay passes the answers of runs to the page's own script.
 const replay = `(async (runs) => {
 	const { Due, Level, readFields } = await import("/page/level.js");
 	return runs.map((run) => {
@@ -58,7 +58,7 @@ const replay = `(async (runs) => {
 	});
 })(%s)`
 
-// bucketRun is a bucket behind the middleware, and the same by hand beside it.
+// bucketRun is a bucket behind the middleware, and its states after each answer.
 type bucketRun struct {
 	limit   tokenbucket.Limit
 	clock   *virtualClock
@@ -80,14 +80,15 @@ func newBucketRun(t *testing.T, limit tokenbucket.Limit) *bucketRun {
 	return r
 }
 
-// virtualClock is for one goroutine that moves it.
+// virtualClock is a clock that one goroutine sets and reads.
 type virtualClock struct{ now time.Duration }
 
 func (c *virtualClock) Now() time.Time                       { return time.Time{}.Add(c.now) }
 func (c *virtualClock) Since(t time.Time) time.Duration      { return c.Now().Sub(t) }
-func (c *virtualClock) After(time.Duration) <-chan time.Time { return nil } // nobody waits
+func (c *virtualClock) After(time.Duration) <-chan time.Time { return nil } // no call waits
 
-// ask sends a request that takes some time there and back, and waits after it.
+// ask sends a request that takes a time to the gateway and a time back, and then lets
+// more time pass.
 func (r *bucketRun) ask(cost float64, there, back, after time.Duration) {
 	heard := reading{Header: map[string]string{}, Cost: cost, Sent: r.clock.now.Seconds()}
 	r.clock.now += there
@@ -109,7 +110,7 @@ func (r *bucketRun) ask(cost float64, there, back, after time.Duration) {
 	r.readings, r.states = append(r.readings, heard), append(r.states, state)
 }
 
-// requireSound checks what the page knows after each answer against the bucket.
+// requireSound compares what the page knows after each answer with the bucket.
 func (r *bucketRun) requireSound(t *testing.T, all []known) {
 	t.Helper()
 	require.Len(t, all, len(r.readings))
@@ -130,7 +131,7 @@ func (r *bucketRun) requireSound(t *testing.T, all []known) {
 
 func nanoseconds(seconds float64) time.Duration { return time.Duration(seconds * 1e9) }
 
-// learn lets the page learn from runs.
+// learn returns what the page knows after each answer of runs.
 func learn(t *testing.T, page context.Context, runs ...*bucketRun) [][]known {
 	t.Helper()
 	var all [][]reading
@@ -186,7 +187,7 @@ func testLevelIsKnownExactlyFromAFullBucketOn(t *testing.T, page context.Context
 	r.ask(5, 0, 0, 0)
 	r.ask(5, 0, 0, 0)
 	r.ask(5, 0, 0, 4*time.Second) // refused: wait 10 s
-	r.ask(1, 0, 0, 0)             // puts that off by 2 s
+	r.ask(1, 0, 0, 0)             // now the wait ends 2 s later
 	all := learn(t, page, r)[0]
 	r.requireSound(t, all)
 	for i, level := range []float64{10, 5, 0, 0} {
@@ -230,12 +231,12 @@ func testRefusalsTellTheInstantBetterAndBetter(t *testing.T, page context.Contex
 }
 
 func testSomebodyElseAtTheAddressIsNoticed(t *testing.T, page context.Context) {
-	for _, next := range []float64{6, 0} { // by the refusal of the same again; by a look
+	for _, next := range []float64{6, 0} { // the same request refused again; a look
 		r := newBucketRun(t, tokenbucket.Limit{Capacity: 10, RefillPerSec: 0.5})
 		r.ask(0, 0, 0, 0)
 		r.ask(6, 0, 0, 0)
 		r.ask(6, 0, 0, 0) // refused: wait 4 s
-		r.ask(4, 0, 0, 0) // not by the page
+		r.ask(4, 0, 0, 0) // sent by another client
 		r.ask(next, 0, 0, 0)
 		r.readings, r.states = append(r.readings[:3], r.readings[4]), append(r.states[:3], r.states[4])
 		all := learn(t, page, r)[0]
@@ -245,7 +246,7 @@ func testSomebodyElseAtTheAddressIsNoticed(t *testing.T, page context.Context) {
 	}
 }
 
-// The gateway was started anew, or the machine of the browser slept.
+// The gateway has been restarted, or the machine of the browser has slept.
 func testBucketThatFilledUnseenIsNoticed(t *testing.T, page context.Context) {
 	limit := tokenbucket.Limit{Capacity: 10, RefillPerSec: 0.5}
 	before, after := newBucketRun(t, limit), newBucketRun(t, limit)

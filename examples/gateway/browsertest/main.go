@@ -1,6 +1,6 @@
-// Command browsertest takes the picture of the gateway's page that the README shows:
-// it starts the gateway and a headless chromium, spends some tokens until a request
-// is refused, and writes what is to be seen then. Its tests drive the same page.
+// Command browsertest takes the picture of the gateway's page for the README. It starts
+// the gateway and a headless chromium, sends requests until one is refused, and writes a
+// picture of the page. Its tests use the same page.
 package main
 
 import (
@@ -44,7 +44,7 @@ func takePicture(width int64, scheme string) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer func() { _ = stop() }() // it has served its purpose
+	defer func() { _ = stop() }() // the picture does not depend on how the gateway ends
 	browser, closeBrowser := startBrowser(ctx)
 	defer closeBrowser()
 	const s = time.Second

@@ -1,12 +1,12 @@
-// What a bucket's level must be by the header fields of its answers.
+// Computes the level of a bucket from the header fields of its answers.
 //
-// They count whole tokens and whole seconds, so an answer gives a range; what was
-// known before narrows it, and time moves it. All instants and durations are in
-// seconds, instants by one monotonic clock.
+// The fields are in whole tokens and whole seconds, so an answer gives a range of levels.
+// Earlier answers narrow the range, and it moves with time. All instants and durations
+// are in seconds; instants are readings of one monotonic clock.
 
-// readFields returns the figures of a header: capacity in tokens, window (of an empty
-// bucket, until it is full) in seconds, remaining in whole tokens, reset (until full)
-// and retryAfter, which only a refusal has, in whole seconds rounded up.
+// readFields returns the numbers of the header fields. capacity and remaining are in
+// whole tokens. The others are in whole seconds, rounded up: window until an empty bucket
+// is full, reset until this bucket is full, and retryAfter, which only a refusal has.
 export function readFields(headers) {
   const policy = headers.get("RateLimit-Policy") ?? "";
   const fields = {
@@ -16,7 +16,7 @@ export function readFields(headers) {
     reset: Number(headers.get("X-RateLimit-Reset") ?? NaN),
   };
   if (Object.values(fields).some(Number.isNaN)) {
-    throw new Error("the answer has no limit");
+    throw new Error("the answer has no header fields about a limit");
   }
   if (headers.has("Retry-After")) {
     fields.retryAfter = Number(headers.get("Retry-After"));
@@ -24,11 +24,12 @@ export function readFields(headers) {
   return fields;
 }
 
-// Level is what is known of a level at one instant and, if nobody spends, after it:
-// it is from low to high. It does not change; learn returns the next one.
+// Level is what the page knows about a level: at the instant at, it is between low and
+// high. range returns the bounds for a later instant, if no tokens are taken until then.
+// A Level does not change: learn returns a new one.
 export class Level {
-  // An answer about a request of a cost in tokens, which the gateway decided about at
-  // some instant from sent to received.
+  // The fields are those of an answer to a request with a cost in tokens. The gateway
+  // decided at some instant between sent and received.
   constructor(fields, cost, sent, received) {
     const { capacity, window, remaining, reset, retryAfter } = fields;
     this.capacity = capacity;
@@ -45,8 +46,9 @@ export class Level {
     this.high = Math.min(capacity, this.high + gain(this.fast, received - sent));
   }
 
-  // learn returns the level after another answer. What was known is given up where the
-  // answer contradicts it: somebody else at this address has spent, or the limit is new.
+  // learn returns the level after another answer. If the answer contradicts the old
+  // level, only the answer counts: then another client at this address has taken tokens,
+  // or the limit has changed.
   learn(fields, cost, sent, received) {
     const next = new Level(fields, cost, sent, received);
     if (next.capacity !== this.capacity || next.slow !== this.slow) {
@@ -62,13 +64,14 @@ export class Level {
     return next;
   }
 
-  // range returns low and high at an instant, not before that of the answer.
+  // range returns low and high at an instant that is not before this.at.
   range(now) {
     const grown = (level, rate) => Math.min(this.capacity, level + gain(rate, now - this.at));
     return [grown(this.low, this.slow), grown(this.high, this.fast)];
   }
 
-  // reaches returns the instant from which on the level is certainly so many tokens.
+  // reaches returns the instant from which the level is certainly at least a number of
+  // tokens.
   reaches(tokens) {
     return this.at + Math.max(0, tokens - this.low) / this.slow;
   }
@@ -78,8 +81,8 @@ function gain(rate, seconds) {
   return seconds > 0 ? rate * seconds : 0; // no Infinity * 0
 }
 
-// Due is the instant from which on a refused request is certainly admitted if nobody
-// spends before.
+// Due is the instant from which a refused request is certainly admitted, if no tokens are
+// taken before.
 export class Due {
   constructor(retryAfter, sent, received) {
     this.from = received;
@@ -87,8 +90,8 @@ export class Due {
     this.notBefore = sent + retryAfter - 1; // as Retry-After is rounded up
   }
 
-  // refine returns the instant after a later refusal of the same request: never a later
-  // instant, unless somebody else has spent.
+  // refine returns the Due after a later refusal of the same request. It is not later
+  // than this one, unless another client has taken tokens.
   refine(next) {
     if (this.at >= next.notBefore) {
       next.from = this.from;
@@ -97,14 +100,15 @@ export class Due {
     return next;
   }
 
-  // spent puts it off for a request of a price, after another one took its cost from
-  // a level, which is known anew.
+  // spent moves the instant back for a refused request with a price, after another
+  // request has taken its cost. level is the level known after that.
   spent(cost, price, level) {
     this.at = Math.min(Math.max(this.at, level.at) + cost / level.slow, level.reaches(price));
   }
 
-  // agree takes over what a level, known anew, says: that it is certainly enough before,
-  // or that it can't be enough by then, as somebody else has spent.
+  // agree moves the instant to where a new level reaches the price, in two cases: the
+  // level certainly reaches it earlier, or it can't reach it in time, since another
+  // client has taken tokens.
   agree(price, level) {
     const enough = level.reaches(price);
     if (enough < this.at || level.range(this.at)[1] < price) {

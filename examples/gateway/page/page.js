@@ -1,4 +1,5 @@
-// The page: sends requests when asked to, and draws what level.js says of the level.
+// The script of the page. It sends a request when a button is pressed, and draws the
+// level that level.js computes.
 import { Due, Level, readFields } from "./level.js";
 
 const $ = (id) => document.getElementById(id);
@@ -14,16 +15,16 @@ const actions = [...document.querySelectorAll(".action")].map((card) => ({
   button: card.querySelector("button"),
   due: null, // a Due, once refused
 }));
-const history = []; // of {level, ok}: what was known from level.at on; ok reports whether a request was admitted, if there was one
+const history = []; // of {level, ok}: the level known from level.at on; whether the request was admitted, undefined for a look
 
-// The header fields that matter, in the order shown, and what they say.
+// The header fields that the page shows, in this order, and what they mean.
 const meanings = [
-  ["Retry-After", "seconds until this very request would be admitted, rounded up"],
-  ["X-RateLimit-Remaining", "the largest whole price that would be paid now"],
+  ["Retry-After", "seconds until the same request would be admitted, rounded up"],
+  ["X-RateLimit-Remaining", "the largest whole price that a request can pay now"],
   ["X-RateLimit-Reset", "seconds until the bucket is full, rounded up"],
-  ["X-RateLimit-Limit", "what the bucket holds: its capacity"],
+  ["X-RateLimit-Limit", "capacity: the most tokens that the bucket holds"],
   ["RateLimit", "r tokens may be used within the next t seconds"],
-  ["RateLimit-Policy", "q tokens at most, and an empty bucket is full in w seconds"],
+  ["RateLimit-Policy", "the bucket holds q tokens at most and, if empty, is full in w seconds"],
 ];
 
 // ask sends one request and updates the level from its answer.
@@ -38,21 +39,22 @@ async function ask(method, path, cost) {
   return { answer, fields, level, sent, received };
 }
 
-// One request at a time, so that each answer is about the level the last one left.
+// The page sends one request at a time, so that the answers come in the order in which
+// the gateway decided.
 let turn = Promise.resolve();
 let pending = 0; // requests that have not been answered
 
 function inTurn(task) {
   pending++;
   turn = turn.then(task)
-    .then(() => report(""), (error) => report(`No answer to go by: ${error.message}. Is the gateway running?`))
+    .then(() => report(""), (error) => report(`No usable answer: ${error.message}. Check that the gateway is running.`))
     .then(() => {
       pending--;
       settle();
     });
 }
 
-// settle shows what follows from the last answer.
+// settle updates the countdowns after an answer, and draws the page.
 function settle() {
   const level = history.at(-1)?.level;
   for (const action of actions) {
@@ -92,7 +94,7 @@ function announce(action, answer, fields, received) {
   $("news").textContent = `${action.name}: ${statusOf(answer)}. ${news}`;
 }
 
-// awaitDue says once, when a refused request would be admitted, that it would.
+// awaitDue announces once that a refused request would be admitted now.
 function awaitDue(action) {
   clearTimeout(action.timer);
   if (action.due === null) {
@@ -148,7 +150,8 @@ function fill(template, texts) {
   return copy;
 }
 
-// duration returns whole seconds in the two largest units, in short or for reading out.
+// duration returns whole seconds as text in the two largest units, in short or as words
+// for a screen reader.
 function duration(s, aloud = false) {
   const units = [[86400, "d", "day"], [3600, "h", "hour"], [60, "min", "minute"], [1, "s", "second"]];
   const first = Math.max(0, units.findIndex(([size]) => s >= size || size === 1));
@@ -173,8 +176,8 @@ function draw() {
   }
 }
 
-// drawAction shows when a request would be admitted: one that was refused by its own
-// answers, any other by the level.
+// drawAction shows when a request would be admitted. For a request that was refused, the
+// refusals say when; for others, the level does.
 function drawAction({ card, price, due }, now) {
   const level = history.at(-1)?.level;
   if (!level) {
@@ -217,8 +220,9 @@ function drawVessel(level, now) {
   $("drop").hidden = low >= level.capacity;
 }
 
-// The chart: time from the left, now at nowAt of its width; tokens upwards. Its margins
-// hold text, so they grow with it. The right one holds the figures of the vertical axis.
+// In the chart, time runs to the right and tokens run upwards. The present is at the
+// fraction nowAt of the width. The margins hold text, so they grow with the size of
+// letters. The right margin holds the labels of the vertical axis.
 const nowAt = 0.62;
 const margin = { top: 0.875, bottom: 1.25, right: 5 }; // rem
 
@@ -232,7 +236,8 @@ function drawChart(level, now) {
   drawMarks(s);
 }
 
-// scales returns where instants (x) and tokens (y) are, in pixels, and what goes with it.
+// scales returns the sizes of the chart, and functions that return the pixel of an
+// instant (x) and of a number of tokens (y).
 function scales(level, now) {
   const { clientWidth: all, clientHeight: height } = $("chart");
   const rem = parseFloat(getComputedStyle(document.documentElement).fontSize);
@@ -270,7 +275,8 @@ function drawLevels(level, { now, ahead, x, y, point }) {
   path("ahead", `M${line(future)}`);
 }
 
-// drawMarks marks what was asked here, and when what was refused would be admitted.
+// drawMarks draws a mark for each request of this page, and one for the instant at which
+// a refused request would be admitted.
 function drawMarks({ now, ahead, top, x, y, point }) {
   const marks = { true: "", false: "" };
   const placed = [];
@@ -290,12 +296,12 @@ function drawMarks({ now, ahead, top, x, y, point }) {
     .map(({ due, price }) => `M${point(due.at, price)}V${y(0)}m-3 0h6`).join(""));
 }
 
-// apart is the least distance of two marks, in pixels: those of quick clicks stand above
-// each other.
+// apart is the least distance of two marks, in pixels. Marks that would be closer are
+// drawn above each other.
 const apart = 11;
 
-// nameLines writes names and figures beside lines. Lines that are too close for it share
-// the text of the highest of them.
+// nameLines writes a name and a number beside each line. Lines that are too close to each
+// other share one text, beside the highest of them.
 function nameLines(lines, x, distance) {
   const groups = [];
   for (const line of lines.sort((a, b) => a.y - b.y)) {
@@ -318,7 +324,7 @@ function axisText(group) {
   return `${figures[0]} ${group.map(({ name }) => name).filter((name) => name).join(", ")}`.trim();
 }
 
-// corners returns where the line of the low (0) or high (1) level bends.
+// corners returns the points at which the line of the low (0) or high (1) level bends.
 function corners({ level, from, to }, side) {
   const [start, rate] = side === 0 ? [level.low, level.slow] : [level.high, level.fast];
   const full = level.at + (level.capacity - start) / rate;
@@ -336,17 +342,17 @@ function place(element, x, y, text) {
   set(element, text);
 }
 
-// The picture moves some pixels a second: 25 times are enough, and twice where reduced
-// motion is preferred.
+// animate draws 25 times a second, since the chart moves by only a few pixels a second.
+// It draws twice a second if the user prefers reduced motion.
 function animate() {
   lookIfAsleep();
   draw();
   setTimeout(() => requestAnimationFrame(animate), calm.matches ? 500 : 40);
 }
 
-// The monotonic clock of a browser may stand still while its machine sleeps, so the
-// level has risen unseen if the wall clock went ahead of it. If somebody has only set
-// that one, the look does no harm.
+// The monotonic clock of a browser may stand still while the machine sleeps. Then the
+// wall clock moves ahead of it, and the level has risen unnoticed: the page looks again.
+// If the wall clock was only set, the look does no harm.
 const lead = () => Date.now() / 1000 - seconds();
 let lastLead = lead();
 
@@ -357,7 +363,7 @@ function lookIfAsleep() {
   }
 }
 
-// Other clients may use the same bucket, so the page asks each second while it can be seen.
+// Other clients may use the same bucket, so the page looks each second while it is visible.
 function lookEachSecond() {
   if (!document.hidden && pending === 0) {
     look();
@@ -366,7 +372,7 @@ function lookEachSecond() {
   setTimeout(lookEachSecond, 1000);
 }
 
-// listClients shows the clients that are limited most, where the gateway lists them.
+// listClients shows the most limited clients, if the gateway lists them.
 async function listClients() {
   if (!$("clients")) {
     return;
@@ -379,13 +385,13 @@ async function listClients() {
       ".name": client, ".left": tokens.toFixed(1), ".wait": duration(Math.ceil(full)),
     })));
   } catch {
-    // look reports that the gateway is gone
+    // look reports the error
   }
 }
 
 for (const action of actions) {
   action.button.addEventListener("click", () => send(action));
-  action.button.addEventListener("keydown", (press) => press.repeat && press.preventDefault()); // one press, one request
+  action.button.addEventListener("keydown", (press) => press.repeat && press.preventDefault()); // a key held down sends one request
 }
 addEventListener("focus", look);
 addEventListener("online", look);

@@ -1,5 +1,5 @@
-// Command trace draws, as an SVG on the standard output, the level of a bucket over
-// time while requests come in: the picture that the README shows.
+// Command trace draws the level of a bucket over time while requests come in. It writes
+// the picture that the README shows, an SVG, to standard output.
 package main
 
 import (
@@ -15,7 +15,8 @@ import (
 	"github.com/aa014e13/tokenbucket"
 )
 
-// What is drawn: requests that cost 1 token each, in seconds since the bucket was full.
+// The picture shows requests that cost 1 token each. Instants are in seconds from the
+// start, when the bucket is full.
 var (
 	limit    = tokenbucket.Limit{Capacity: 3, RefillPerSec: 0.5}
 	requests = []int{0, 0, 0, 0, 1, 2, 3, 4}
@@ -33,7 +34,7 @@ func main() {
 	}
 }
 
-// decision is one, its instant, and the level just before it.
+// decision is a decision with its instant and the level just before it.
 type decision struct {
 	tokenbucket.Decision
 	at     time.Duration
@@ -52,7 +53,7 @@ func decide() []decision {
 	return all
 }
 
-// Where things are, in SVG units.
+// Positions and distances, in SVG units.
 const (
 	left, top             = 44, 30
 	perSecond, perToken   = 104, 52
@@ -63,7 +64,8 @@ func x(at time.Duration) float64 { return left + at.Seconds()*perSecond }
 
 func y(tokens float64) float64 { return top + (limit.Capacity-tokens)*perToken }
 
-// corners returns where the line of the level bends, as the d of a path.
+// corners returns the points at which the line of the level bends, as the attribute d of
+// a path.
 func corners(decisions []decision) string {
 	points := []string{"M"}
 	bend := func(at time.Duration, tokens float64) {
@@ -85,10 +87,10 @@ func corners(decisions []decision) string {
 	return strings.Join(points, " ")
 }
 
-// mark is what is drawn of a request: where the line went down to, and below the
-// axis, in a column for each instant, what the answer was.
+// mark is the drawing of a request: the level after it and, below the axis, the answer.
+// Answers of the same instant form a column.
 type mark struct {
-	X, Y, Down, Due float64 // Due is where it would be admitted
+	X, Y, Down, Due float64 // Due is the X of the instant at which it would be admitted
 	OK              bool
 	Title, Label    string
 }
