@@ -264,6 +264,15 @@ func (b *Bucket) Limits() []Limit {
 	return slices.Clone(b.queue.limits)
 }
 
+// Capacity returns the largest cost that the bucket can admit, in tokens: the least capacity
+// of its limits, 0 for the zero Bucket. Work that costs more has to be split. SetLimits may
+// change it before Capacity returns. It allocates nothing.
+func (b *Bucket) Capacity() float64 {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.queue.limits.capacity()
+}
+
 // State returns the states, one for each limit, and the origin from which their instants
 // are counted. WithState makes a bucket that continues from them. The queue is not part of
 // the state.

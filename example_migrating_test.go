@@ -93,7 +93,7 @@ func Example_migratingReserve() {
 func Example_migratingSetLimit() {
 	bucket := tokenbucket.MustNew(tokenbucket.Limit{Capacity: 10, RefillPerSec: 2}, tokenbucket.WithClock(clock.NewMock()))
 	fmt.Println(bucket.Limits()[0].RefillPerSec)
-	fmt.Println(bucket.Limits()[0].Capacity)
+	fmt.Println(bucket.Capacity())
 	fmt.Println(bucket.Tokens())
 	fmt.Println(bucket.SetLimits(tokenbucket.Limit{Capacity: 10, RefillPerSec: 4}))
 	fmt.Println(bucket.SetLimits(tokenbucket.Limit{Capacity: 5, RefillPerSec: 4}))

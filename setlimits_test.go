@@ -189,3 +189,15 @@ func TestSetLimitsDuringAPause(t *testing.T) {
 		requireLeftAt(t, start, p)
 	})
 }
+
+func TestCapacityIsTheLeastOne(t *testing.T) {
+	bucket := tokenbucket.MustNew(Limit{10, 1}, tokenbucket.WithLimit(Limit{4, 2}))
+	require.Equal(t, 4.0, bucket.Capacity())
+	require.NoError(t, bucket.SetLimits(Limit{3, 1}, Limit{4, 2}))
+	require.Equal(t, 3.0, bucket.Capacity())
+	bucket.Pause(Never)
+	require.Equal(t, 3.0, bucket.Capacity())
+	require.ErrorIs(t, bucket.Wait(t.Context(), math.Nextafter(3, 4)), tokenbucket.ErrCostExceedsCapacity)
+	require.Zero(t, new(tokenbucket.Bucket).Capacity())
+	require.Zero(t, testing.AllocsPerRun(100, func() { bucket.Capacity() }))
+}

@@ -1,7 +1,6 @@
 package iolimit
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -32,26 +31,16 @@ func withoutNil(all []*tokenbucket.Bucket) buckets {
 // bucket loses what is refilled until the waiter wakes. chunk returns
 // ErrCostExceedsCapacity for a capacity below 1 byte.
 //
-// The capacity is read for each chunk, since it may change at any time. That allocates 16
-// bytes for each limit of each bucket.
+// The capacity is read for each chunk, since it may change at any time.
 func (bs buckets) chunk(n int) (int, error) {
 	capacity := math.Inf(1)
 	for _, b := range bs {
-		capacity = min(capacity, capacityOf(b))
+		capacity = min(capacity, b.Capacity())
 	}
 	if capacity < 1 {
 		return 0, fmt.Errorf("iolimit: %w: the capacity %v is below one byte: choose one of 2 bytes or more", tokenbucket.ErrCostExceedsCapacity, capacity)
 	}
 	return min(n, int(min(maxChunk, max(1, capacity/2)))), nil
-}
-
-// capacityOf returns the most that a bucket can grant at once, in bytes: 0 for a zero Bucket.
-func capacityOf(b *tokenbucket.Bucket) float64 {
-	limits := b.Limits()
-	if len(limits) == 0 {
-		return 0
-	}
-	return slices.MinFunc(limits, func(a, b tokenbucket.Limit) int { return cmp.Compare(a.Capacity, b.Capacity) }).Capacity
 }
 
 // acquire waits until each bucket in turn has granted a chunk of n bytes, 1 or more. It
