@@ -1,13 +1,14 @@
 // Package tokenbucket limits rates with token buckets. Its answers are exact:
 //
 //   - A refusal returns, to the nanosecond, the wait after which the same request would be admitted.
-//   - Waiters are served first come first served, each at the instant at which its cost is there.
+//   - Waiters are served first come first served, each at the first instant at which the bucket
+//     holds its cost.
 //   - No sequence of requests gets more than capacity + refill * time.
 //
 // A [Bucket] holds tokens up to a capacity, starts full, and refills continuously. Each
 // request costs a number of tokens. Most callers want [Bucket.TryAcquire], to refuse
-// requests that come too fast, or [Bucket.Wait], to slow them down. [Limit.Take] is the
-// arithmetic alone, for callers that store the [State] themselves.
+// requests that come too fast, or [Bucket.Wait], to slow them down. [Limit.Take] does
+// only the arithmetic, for callers that store the [State] themselves.
 //
 // Package keyed holds one bucket for each of millions of keys. Package httplimit puts
 // buckets in front of a net/http handler or behind an http.Client. Module redisbucket
@@ -27,8 +28,8 @@ import (
 	"github.com/aa014e13/tokenbucket/internal/timeline"
 )
 
-// Never is returned where no wait would be long enough, such as for a cost above the
-// capacity, and where the wait is longer than a time.Duration can express (292 years).
+// Never is the wait if no wait would be long enough, such as for a cost above the
+// capacity, or if the wait is longer than a time.Duration can express (292 years).
 const Never time.Duration = math.MaxInt64
 
 // Bucket is a token bucket with one limit, or with several limits that each request
@@ -40,11 +41,11 @@ const Never time.Duration = math.MaxInt64
 //
 // A Bucket may be used by any number of goroutines. With the system clock and under load,
 // TryAcquire, Take and Wait decide about whole costs without a lock. A Bucket must not be
-// copied. The zero Bucket admits nothing but a cost of 0; use New.
+// copied. The zero Bucket admits nothing but a cost of 0: call New.
 type Bucket struct {
 	time  timeline.Timeline
 	epoch atomic.Pointer[epoch] // nil: the lock decides
-	_     [16]byte              // the fields above and below have a cache line each: decisions write only the one below
+	_     [16]byte              // the fields above and below are in two cache lines: decisions write only to the one below
 
 	mu    sync.Mutex
 	busy  busy // counts decisions until an epoch starts
@@ -78,7 +79,8 @@ func New(limit Limit, opts ...Option) (*Bucket, error) {
 	return b, nil
 }
 
-// MustNew is New for package variables: it panics where New returns an error.
+// MustNew is like New, but panics if New would return an error. It is for package
+// variables.
 func MustNew(limit Limit, opts ...Option) *Bucket {
 	b, err := New(limit, opts...)
 	if err != nil {
@@ -87,10 +89,10 @@ func MustNew(limit Limit, opts ...Option) *Bucket {
 	return b
 }
 
-// TryAcquire takes the cost, in tokens, if the tokens are there and no caller waits.
-// Otherwise it takes nothing and returns the wait after which the same request would be
-// admitted if no further request came. The wait counts all callers in the queue. It is
-// Never for a cost that is negative, NaN or above the capacity.
+// TryAcquire takes the cost, in tokens, if the bucket holds that many and no caller
+// waits. Otherwise it takes nothing and returns the wait after which the same request
+// would be admitted if no further request came. The wait counts all callers in the queue.
+// It is Never for a cost that is negative, NaN or above the capacity.
 func (b *Bucket) TryAcquire(cost float64) (wait time.Duration, ok bool) {
 	if a, decided := b.epoch.Load().take(&b.time, cost); decided {
 		return a.wait, a.ok
@@ -106,7 +108,7 @@ func (b *Bucket) tryAcquire(p price) (wait time.Duration, ok bool) {
 	return wait, ok
 }
 
-// Take is TryAcquire that returns a Decision: all that response headers need.
+// Take is like TryAcquire, but returns a Decision: all that response headers need.
 func (b *Bucket) Take(cost float64) (d Decision) {
 	e := b.epoch.Load()
 	if a, decided := e.take(&b.time, cost); decided {
@@ -126,9 +128,9 @@ func (b *Bucket) take(d *Decision, p price) {
 	b.mu.Unlock()
 }
 
-// Wait takes the cost, in tokens, as soon as the tokens are there and all callers that
-// came before have left. It returns nil if and only if the cost was taken. Otherwise it
-// took nothing and returns one of these errors:
+// Wait takes the cost, in tokens, as soon as the bucket holds that many and all earlier
+// callers have left. It returns nil if and only if the cost was taken. Otherwise it took
+// nothing and returns one of these errors:
 //
 //   - the context's error if the context is done, before or while waiting; the waiters behind move up at once
 //   - ErrInvalidCost if the cost is negative or NaN
@@ -170,10 +172,10 @@ func (b *Bucket) wait(ctx context.Context, p price) error {
 }
 
 // Reserve takes a place in the queue. The cost, in tokens, is taken when the reservation
-// is due: at once if the tokens are there and no caller waits. Reserve returns
+// is due: at once if the bucket holds that many and no caller waits. Reserve returns
 // ErrInvalidCost, ErrCostExceedsCapacity and ErrTooManyWaiters as Wait does.
 //
-// As with Wait, the first call after the turns of the queue changed takes a time that grows
+// As with Wait, the first call after a change of the queue's turns takes a time that grows
 // with the number of waiters and reservations. Use WithMaxWaiters if callers are not trusted.
 //
 // Reserve is for callers that sleep by themselves; Wait is simpler.
@@ -201,7 +203,7 @@ func (b *Bucket) refund(p price) error {
 	return b.queue.refund(now, p)
 }
 
-// Charge takes the cost, in tokens, even if the tokens are not there. The level may fall
+// Charge takes the cost, in tokens, even if the bucket holds fewer. The level may fall
 // below zero, and all waiters wait longer. Charge is for costs that are known only after
 // the work is done. It returns ErrInvalidCost unless the cost is finite and at least 0.
 func (b *Bucket) Charge(cost float64) error {
@@ -248,7 +250,7 @@ func (b *Bucket) SetLimits(limits ...Limit) error {
 		return err
 	}
 	if n := len(b.queue.states); len(limits) != n { // their number never changes
-		return fmt.Errorf("%w: %d limits for a bucket of %d: pass one for each, in the order of Limits", ErrInvalidLimit, len(limits), n)
+		return fmt.Errorf("%w: %d limits for a bucket with %d: pass as many as Limits returns, in that order", ErrInvalidLimit, len(limits), n)
 	}
 	now := b.lock()
 	defer b.mu.Unlock()
@@ -294,7 +296,7 @@ func (b *Bucket) Latest() time.Duration {
 
 // Tokens returns the number of tokens that are left for the next request, below zero in
 // debt or behind a queue. With several limits it is the least of the levels. Other callers
-// may change it before Tokens returns; to take tokens, call TryAcquire.
+// may change that number before Tokens returns; to take tokens, call TryAcquire.
 func (b *Bucket) Tokens() float64 {
 	now := b.lock()
 	defer b.mu.Unlock()

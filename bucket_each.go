@@ -5,9 +5,9 @@ import (
 	"time"
 )
 
-// TryAcquireEach is TryAcquire with one cost for each limit, in the order of Limits, such as
-// one request and 400 tokens. It takes all of the costs or none of them. The wait of a
-// refusal is the longest that a limit requires. It is Never if the number of costs differs
+// TryAcquireEach is like TryAcquire, with one cost for each limit, in the order of Limits,
+// such as one request and 400 tokens. It takes all of the costs or none of them. The wait of
+// a refusal is the longest that a limit requires. It is Never if the number of costs differs
 // from the number of limits.
 //
 // A limit with a cost of 0 does not count, even if it is in debt. A queue and a pause still
@@ -25,7 +25,7 @@ func (b *Bucket) TryAcquireEach(costs ...float64) (wait time.Duration, ok bool) 
 	}
 }
 
-// TakeEach is TryAcquireEach that returns a Decision. If the costs differ, Tokens and
+// TakeEach is like TryAcquireEach, but returns a Decision. If the costs differ, Tokens and
 // Remaining are those of the limit that the Decision describes, in its unit. If the number
 // of costs differs from the number of limits, Wait is Never, Limit is zero and LimitIndex
 // is -1.
@@ -63,9 +63,9 @@ func (b *Bucket) peek(p price) Decision {
 	return b.queue.peek(now, p)
 }
 
-// WaitEach is Wait with one cost for each limit, in the order of Limits. The callers of Wait
-// and of WaitEach share one queue. WaitEach returns ErrInvalidCost if the number of costs
-// differs from the number of limits.
+// WaitEach is like Wait, with one cost for each limit, in the order of Limits. The callers
+// of Wait and of WaitEach share one queue. WaitEach returns ErrInvalidCost if the number of
+// costs differs from the number of limits.
 func (b *Bucket) WaitEach(ctx context.Context, costs ...float64) error {
 	p, err := b.price(&costs)
 	switch {
@@ -80,8 +80,8 @@ func (b *Bucket) WaitEach(ctx context.Context, costs ...float64) error {
 	return b.wait(ctx, p)
 }
 
-// ReserveEach is Reserve with one cost for each limit, in the order of Limits. It returns
-// ErrInvalidCost if the number of costs differs from the number of limits.
+// ReserveEach is like Reserve, with one cost for each limit, in the order of Limits. It
+// returns ErrInvalidCost if the number of costs differs from the number of limits.
 func (b *Bucket) ReserveEach(costs ...float64) (*Reservation, error) {
 	p, err := b.price(&costs)
 	if err != nil {
@@ -101,10 +101,10 @@ func (b *Bucket) RefundEach(costs ...float64) error {
 	return b.refund(p)
 }
 
-// ChargeEach takes one cost from each limit, even if the tokens are not there, as Charge
-// does. For example, it takes what a request used beyond its estimate. It returns
-// ErrInvalidCost, and changes nothing, if the number of costs differs from the number of
-// limits, or if a cost is not finite or below 0.
+// ChargeEach takes one cost from each limit, even if a limit holds fewer tokens, as
+// Charge does. For example, it takes the tokens that a request used beyond its estimate.
+// It returns ErrInvalidCost, and changes nothing, if the number of costs differs from the
+// number of limits, or if a cost is not finite or below 0.
 func (b *Bucket) ChargeEach(costs ...float64) error {
 	p, err := b.price(&costs)
 	if err != nil {

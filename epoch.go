@@ -9,9 +9,9 @@ import (
 	"github.com/aa014e13/tokenbucket/internal/timeline"
 )
 
-// epoch is a period in which no caller waits, no pause lasts and the limits stay the
-// same. In an epoch, decisions about whole costs take no lock. The only thing that changes is
-// one word, and an admission is one compare-and-swap of it:
+// epoch is a period in which no caller waits, the bucket is not paused, and the limits stay
+// the same. In an epoch, decisions about whole costs take no lock. The only thing that
+// changes is one word, and an admission is one compare-and-swap of it:
 //
 //	word = anchor << anchorShift | spent
 //
@@ -41,7 +41,7 @@ type epoch struct {
 	base        time.Duration // a nanosecond before the epoch began
 	anchorShift uint8
 	spentMask   uint64
-	lastAnchor  uint64    // the largest
+	lastAnchor  uint64    // the largest anchor that fits
 	room        [2]uint64 // the most tokens to spend: from the first states, from full limits
 	single      [1]ledger // the array behind ledgers if there is one
 
@@ -99,8 +99,9 @@ const maxTries = 128
 // order. The readings of a monotonic clock fit into this order: a reading that begins after
 // a load is not earlier than one that ended before the store whose value was loaded.
 //
-// It is tempting to load the present word both before and after the reading. But then each
-// admission fetches the cache line twice if another processor spends meanwhile.
+// Loading the present word both before and after the reading would be simpler. But then
+// each admission would fetch the cache line twice if another processor takes tokens in
+// between.
 func (e *epoch) take(t *timeline.Timeline, cost float64) (a answer, decided bool) {
 	if e == nil || !isWhole(cost) {
 		return a, false

@@ -31,7 +31,7 @@ type DeadlineError struct {
 
 func (e *DeadlineError) Error() string {
 	if e.Wait == Never {
-		return "tokenbucket: the wait would never end, but the context has a deadline: wait without one for the limits to change"
+		return "tokenbucket: the wait would never end, but the context has a deadline: raise the limits, or wait without a deadline until they change"
 	}
 	return fmt.Sprintf("tokenbucket: the wait of %v would outlast the context's deadline: allow more time or retry after the wait", e.Wait)
 }

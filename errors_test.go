@@ -36,10 +36,10 @@ func TestErrorsSayWhatOffendsAndWhatToDo(t *testing.T) {
 	}{
 		{build(Limit{-3, 1}), "capacity -3", "choose one above 0"},
 		{build(Limit{3, -7}), "refill -7", "choose a finite one above 0"},
-		{bucket.SetLimits(limit, limit), "2 limits for a bucket of 1", "pass one for each"},
+		{bucket.SetLimits(limit, limit), "2 limits for a bucket with 1", "pass as many as Limits returns"},
 		{build(limit, tokenbucket.WithTokens(11)), "WithTokens(11)", "choose from 0 to the capacity of 10"},
 		{build(limit, tokenbucket.WithMaxWaiters(-2)), "WithMaxWaiters(-2)", "choose 0 or more"},
-		{build(limit, tokenbucket.WithState(time.Time{}, nil)), "WithState", "pass what State"},
+		{build(limit, tokenbucket.WithState(time.Time{}, nil)), "WithState", "pass one state for each limit"},
 		{bucket.Wait(ctx, -1), "-1", "pass a number of tokens, 0 or more"},
 		{bucket.Wait(ctx, 11), "cost 11, capacity 10", "split the request or raise the capacity"},
 		{bucket.Wait(ctx, 9), "the wait of 2h", "allow more time"},

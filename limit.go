@@ -84,19 +84,19 @@ func (l Limit) Validate() error {
 //
 //	level = min(Capacity, Balance + (now - Anchor) * RefillPerSec)
 //
-// It is tempting to store the level itself and the instant of the last request.
-// But then every request rounds the level, and the errors add up. With a ledger, one
+// A simpler state would be the level itself and the instant of the last request. But then
+// every request would round the level, and the errors would add up. With a ledger, one
 // multiplication and one division compute the level from whole nanoseconds, however many
 // requests there were. Only the costs are added up. The sum is exact if the costs have few
-// binary digits, as whole numbers, halves and quarters have; otherwise the balance
-// rounds in its last place.
+// binary digits, as whole numbers, halves and quarters have; otherwise the balance is
+// rounded in its last place.
 //
 // Debts stop growing at a balance of -2^960, about -1e289 tokens. A lower balance is
 // invalid.
 //
 // The zero State is an empty bucket at the origin; [Limit.Full] makes a full one.
 type State struct {
-	Balance float64       // tokens at Anchor, less what was spent since
+	Balance float64       // tokens at Anchor, minus the tokens taken since
 	Anchor  time.Duration // since the origin
 }
 
@@ -225,7 +225,7 @@ func (l Limit) wait(s State, now time.Duration, cost float64) time.Duration {
 	}
 }
 
-// until returns the least wait after which the gain is at least need, 0 if it is so at now.
+// until returns the least wait after which the gain is at least need, 0 if it is at now.
 func (l Limit) until(s State, now time.Duration, need float64) time.Duration {
 	elapsed := s.elapsed(now)
 	if l.gain(elapsed) >= need {
@@ -234,18 +234,19 @@ func (l Limit) until(s State, now time.Duration, need float64) time.Duration {
 	return timeline.Later(l.search(elapsed, need), timeline.Until(now, s.Anchor))
 }
 
-// search returns the least wait after which the gain is at least need, which it is not yet:
+// search returns the least wait after which the gain is at least need. Now it is less than
+// need. In exact arithmetic, the wait is
 //
 //	ceil(need / RefillPerSec) - elapsed
 //
-// It is tempting to return this value, but it is off by a nanosecond now and then. Here it
-// is only an estimate: the comparison that admits a request also decides about the wait.
+// Rounding sometimes makes this value wrong by a nanosecond. So it is only an estimate
+// here, and the comparison that admits a request also decides about the wait.
 func (l Limit) search(elapsed uint64, need float64) time.Duration {
-	least := uint64(int64(math.Ceil(need / l.RefillPerSec))) // if out of range, anything
+	least := uint64(int64(math.Ceil(need / l.RefillPerSec))) // any number if out of range
 	if least > elapsed && l.gain(least-1) < need && l.gain(least) >= need {
 		return time.Duration(least - elapsed)
 	}
-	refused, admitted := uint64(0), min(uint64(Never), math.MaxUint64-elapsed) // to the end of time
+	refused, admitted := uint64(0), min(uint64(Never), math.MaxUint64-elapsed) // until the end of time
 	if l.gain(elapsed+admitted) < need {
 		return Never
 	}
@@ -260,11 +261,11 @@ func (l Limit) search(elapsed uint64, need float64) time.Duration {
 	return time.Duration(admitted)
 }
 
-// Precision falls as a ledger grows away from its anchor. Beyond these bounds it is anchored
-// again, at the present level.
+// A ledger becomes less precise with its distance from the anchor. Beyond these bounds it is
+// anchored again, at the present level.
 const (
 	maxElapsed = 1 << 46 // ns, 19 hours: whole nanoseconds times refill stay exact
-	maxDebt    = 1 << 10 // capacities: one token of 2^42 is not lost in 2^52
+	maxDebt    = 1 << 10 // capacities: at most 2^52 tokens, where float64 still counts single tokens
 )
 
 // leastBalance is the lowest balance. It keeps need finite, which is 1e9 times the debt.
@@ -297,7 +298,7 @@ func (l Limit) reanchor(s State, now time.Duration) State {
 	return s
 }
 
-// charge is spend for costs above the capacity, too. It keeps the balance at or above
+// charge is like spend, for any finite cost. It keeps the balance at or above
 // leastBalance.
 func (l Limit) charge(s State, now time.Duration, cost float64) State {
 	s = l.spend(s, now, 0)

@@ -62,7 +62,7 @@ func (ls Limits) tryAcquire(states []State, now time.Duration, p price) (wait ti
 	return 0, true
 }
 
-// Take is TryAcquire that returns a Decision: all that response headers need.
+// Take is like TryAcquire, but returns a Decision: all that response headers need.
 func (ls Limits) Take(states []State, now time.Duration, cost float64) (d Decision) {
 	ls.take(&d, states, now, price{all: cost})
 	return d
@@ -124,8 +124,8 @@ func (ls Limits) IsFull(states []State, now time.Duration) bool {
 	return true
 }
 
-// UntilFull returns the time from now until every limit has had time to fill: 0 if it has
-// had it by now, Never beyond 292 years.
+// UntilFull returns the time from now until every limit has had time to fill: 0 if every
+// limit has had that time by now, Never beyond 292 years.
 func (ls Limits) UntilFull(states []State, now time.Duration) (longest time.Duration) {
 	for i, l := range ls {
 		longest = max(longest, l.untilFull(states[i], now))
@@ -156,7 +156,7 @@ func (ls Limits) refund(states []State, now time.Duration, p price) error {
 	return nil
 }
 
-// Charge takes a cost from every state at now, even if the tokens are not there. A debt stops
+// Charge takes a cost from every state at now, even if there are fewer tokens. A debt stops
 // growing at about 1e289 tokens. Charge returns ErrInvalidCost unless the cost is finite and
 // at least 0.
 func (ls Limits) Charge(states []State, now time.Duration, cost float64) error {
@@ -195,8 +195,8 @@ func (ls Limits) check(p price) error {
 // Change converts states from these limits to new ones, of which there is one for each of
 // ls, in the same order. Each state gets its level at now under its old limit. Tokens stay,
 // up to the new capacity, and so do debts. A state that is anchored after now, at the end of
-// a pause, keeps its anchor. A state whose limit stays the same is not changed, so that
-// it does not round.
+// a pause, keeps its anchor. A state whose limit stays the same is not changed, so that it
+// is not rounded.
 func (ls Limits) Change(states []State, now time.Duration, to Limits) {
 	for i, l := range to {
 		if s := states[i]; l != ls[i] {

@@ -2,9 +2,9 @@ package tokenbucket
 
 import "time"
 
-// TryAcquireEach is TryAcquire with one cost for each limit, in the order of the limits: it
-// takes all of the costs or none. The wait is Never if the number of costs differs from the
-// number of limits. A limit with a cost of 0 does not count.
+// TryAcquireEach is like TryAcquire, with one cost for each limit, in the order of the
+// limits: it takes all of the costs or none. The wait is Never if the number of costs
+// differs from the number of limits. A limit with a cost of 0 does not count.
 func (ls Limits) TryAcquireEach(states []State, now time.Duration, costs ...float64) (wait time.Duration, ok bool) {
 	p, err := priceEach(&costs, len(ls))
 	if err != nil {
@@ -13,9 +13,9 @@ func (ls Limits) TryAcquireEach(states []State, now time.Duration, costs ...floa
 	return ls.tryAcquire(states, now, p)
 }
 
-// TakeEach is TryAcquireEach that returns a Decision. If the costs differ, Remaining counts
-// only the limit that the Decision describes. If the number of costs differs from the number
-// of limits, Wait is Never, Limit is zero and LimitIndex is -1.
+// TakeEach is like TryAcquireEach, but returns a Decision. If the costs differ, Remaining
+// counts only the limit that the Decision describes. If the number of costs differs from the
+// number of limits, Wait is Never, Limit is zero and LimitIndex is -1.
 func (ls Limits) TakeEach(states []State, now time.Duration, costs ...float64) (d Decision) {
 	p, err := priceEach(&costs, len(ls))
 	if err != nil {
@@ -36,9 +36,9 @@ func (ls Limits) RefundEach(states []State, now time.Duration, costs ...float64)
 	return ls.refund(states, now, p)
 }
 
-// ChargeEach takes one cost from each limit at now, even if the tokens are not there, as
-// Charge does. It returns ErrInvalidCost, and changes nothing, if the number of costs differs
-// from the number of limits, or if a cost is not finite or below 0.
+// ChargeEach takes one cost from each limit at now, even if there are fewer tokens, as Charge
+// does. It returns ErrInvalidCost, and changes nothing, if the number of costs differs from
+// the number of limits, or if a cost is not finite or below 0.
 func (ls Limits) ChargeEach(states []State, now time.Duration, costs ...float64) error {
 	p, err := priceEach(&costs, len(ls))
 	if err != nil {

@@ -16,7 +16,7 @@ type config struct {
 	limits     Limits
 	clock      Clock
 	tokens     *float64 // nil: full
-	resume     *resume  // nil: start anew
+	resume     *resume  // nil: start full or with tokens
 	latest     time.Duration
 	maxWaiters int
 }
@@ -34,7 +34,7 @@ func (c *config) validate() error {
 		return fmt.Errorf("%w: WithTokens(%v): choose from 0 to the capacity of %v", ErrInvalidOption, *c.tokens, c.largestCapacity())
 	}
 	if c.resume != nil && !c.resume.fits(c.limits) {
-		return fmt.Errorf("%w: WithState(%v): pass what State of a bucket with as many limits returned", ErrInvalidOption, c.resume.states)
+		return fmt.Errorf("%w: WithState(%v): pass one state for each limit, as State returned them", ErrInvalidOption, c.resume.states)
 	}
 	if c.resume != nil && !c.resume.isNear(c.clock) {
 		return fmt.Errorf("%w: WithState: the origin %v is too far away: store the one that State returned beside the states", ErrInvalidOption, c.resume.origin)
@@ -84,20 +84,21 @@ func WithTokens(initial float64) Option {
 // many limits. After a restart, for example, clients then get no second burst. It overrides
 // WithTokens. By default, a bucket starts full.
 //
-// The time in between counts. It is measured by the wall clock if the origin was stored and
-// has lost its monotonic reading. New returns ErrInvalidOption if the number of states
-// differs from the number of limits, if a state is invalid (see [State.Validate]), or if the
-// origin is 292 years away or more, as the zero time is. With the system clock, the origin
-// also has to be in the years 1885 to 2157.
+// The bucket refills for the time that has passed since. If the origin was stored, it has
+// lost its monotonic reading, and the wall clock measures that time. New returns
+// ErrInvalidOption if the number of states differs from the number of limits, if a state is
+// invalid (see [State.Validate]), or if the origin is 292 years away or more, such as the
+// zero time. With the system clock, the origin also has to be in the years 1885 to 2157.
 func WithState(origin time.Time, states []State) Option {
 	r := &resume{origin, slices.Clone(states)}
 	return func(c *config) { c.resume = r }
 }
 
-// WithLatest sets the latest reading of the clock so far, which Latest of the earlier bucket
-// returned. It counts from WithState's origin. Earlier readings count as this one. It is for
-// clocks that may have stepped back in between. By default, and for 0 or less, no earlier
-// reading is assumed, and a bucket whose state is anchored in the future is paused until then.
+// WithLatest sets the latest reading of the clock so far: pass the result of Latest of the
+// earlier bucket. It counts from WithState's origin. Earlier readings count as this one.
+// WithLatest is for clocks that may have stepped back since then. By default, and for 0 or
+// less, no earlier reading is assumed, and a bucket whose state is anchored in the future is
+// paused until then.
 func WithLatest(reading time.Duration) Option {
 	return func(c *config) { c.latest = reading }
 }

@@ -102,7 +102,7 @@ func (b *Bucket) nudgeHoldsLocked() {
 	}
 }
 
-// sleepingHoldsLocked returns how many holds sleep, their timers set.
+// sleepingHoldsLocked returns how many holds sleep with their timers set.
 func (b *Bucket) sleepingHoldsLocked() (sleeping int) {
 	for h := range b.holds {
 		if h.asleep && h.ends > b.queue.latest {

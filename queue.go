@@ -101,7 +101,7 @@ func (q *queue) tryAcquire(now time.Duration, p price) (wait time.Duration, ok b
 	return wait, ok
 }
 
-// take is tryAcquire that sets a decision, which is zero before.
+// take is like tryAcquire, but sets d, which is zero before.
 func (q *queue) take(d *Decision, now time.Duration, p price) {
 	at := q.advance(now)
 	if !q.isOpen() {
@@ -165,7 +165,7 @@ func (q *queue) end() (at time.Duration, states []State) {
 func (q *queue) now() time.Duration { return max(q.latest, q.opens) }
 
 // tokens returns the number of tokens that are left for a newcomer: the least of the levels,
-// less the costs of the waiters.
+// minus the costs of the waiters.
 func (q *queue) tokens(now time.Duration) float64 {
 	q.advance(now)
 	if len(q.limits) == 0 {
@@ -199,7 +199,7 @@ func (q *queue) refund(now time.Duration, p price) error {
 	return nil
 }
 
-// charge takes a price, even if the tokens are not there.
+// charge takes a price, even if there are fewer tokens.
 func (q *queue) charge(now time.Duration, p price) error {
 	q.advance(now)
 	if err := q.limits.charge(q.states, q.now(), p); err != nil {
@@ -338,13 +338,15 @@ func (q *queue) restart() {
 	q.begins = q.now()
 }
 
-// replan is called after each change of the states or the limits.
+// replan drops the plan and settles. It is called after each change of the states or the
+// limits.
 func (q *queue) replan() {
 	q.restart()
 	q.settle()
 }
 
-// settle is called after each change of the plan.
+// settle serves the waiters that are due, and nudges the first sleeper if it must wake
+// earlier. It is called after each change of the plan.
 func (q *queue) settle() {
 	q.serve()
 	q.rouse()

@@ -65,8 +65,8 @@ func parseSeconds(digits string) time.Duration {
 	return time.Duration(seconds) * time.Second
 }
 
-// parseDate parses a value in exactly one layout. It is tempting to call only time.Parse, but
-// that also accepts fractions of a second and hours of one digit. A wrong weekday is accepted.
+// parseDate parses a value in exactly one layout. time.Parse alone would also accept fractions
+// of a second and hours of one digit. parseDate accepts a wrong weekday.
 func parseDate(layout, value string, now time.Time) (time.Time, bool) {
 	date, err := time.Parse(layout, value)
 	if err != nil {

@@ -8,11 +8,12 @@ import (
 	"github.com/aa014e13/tokenbucket"
 )
 
-// WithAdmission puts an *Admission into the context of every request that goes on, for
-// AdmissionFromContext. Use it if a handler learns the true cost of a request only
-// afterwards, such as the size of an upload: the handler then charges or refunds the
-// difference. What the handler sets in the request, such as Pattern and path values, is
-// copied back to the request that layers outside the middleware have.
+// WithAdmission puts an *Admission into the context of every request that goes on to the
+// next handler. AdmissionFromContext returns it there. Use it if a handler learns the
+// true cost of a request only afterwards, such as the size of an upload: the handler then
+// charges or refunds the difference. What the handler sets in the request, such as
+// Pattern and path values, is copied back to the request that layers outside the
+// middleware have.
 //
 // The limiter, and the fallback if there is one, need the methods Refund and Charge, see
 // Limiter; otherwise New returns ErrInvalidOption. By default, there is no Admission.
@@ -49,8 +50,8 @@ func AdmissionFromContext(ctx context.Context) *Admission {
 	return a
 }
 
-// Outer returns the Admission of the next middleware outside this one, if several with
-// WithAdmission are nested, nil if there is none.
+// Outer returns the Admission of the next middleware outside this one that has
+// WithAdmission, nil if there is none.
 func (a *Admission) Outer() *Admission {
 	if a == nil {
 		return nil
@@ -70,14 +71,15 @@ func (a *Admission) Refund(ctx context.Context, cost float64) error {
 	return a.settle(ctx, ask{cost: cost}, ask.refund)
 }
 
-// ChargeEach is Charge with one cost for each limit, in the order of the limiter's
-// Limits. Another number of costs is an ErrInvalidCost. It returns errors.ErrUnsupported,
-// and changes nothing, if the limiter has no method ChargeEach.
+// ChargeEach is like Charge, with one cost for each limit, in the order of the limiter's
+// Limits. It returns ErrInvalidCost for another number of costs. It returns
+// errors.ErrUnsupported, and changes nothing, if the limiter has no method ChargeEach.
 func (a *Admission) ChargeEach(ctx context.Context, costs ...float64) error {
 	return a.settle(ctx, ask{each: true, costs: costs}, ask.charge)
 }
 
-// RefundEach is Refund with one cost for each limit. Errors are those of ChargeEach.
+// RefundEach is like Refund, with one cost for each limit. Errors are those of
+// ChargeEach.
 func (a *Admission) RefundEach(ctx context.Context, costs ...float64) error {
 	return a.settle(ctx, ask{each: true, costs: costs}, ask.refund)
 }

@@ -6,8 +6,7 @@ import (
 	"fmt"
 )
 
-// ask is what a request asks of a limiter: the same cost from all limits, or one cost
-// from each.
+// ask is the cost of a request: one cost for all limits, or one cost for each limit.
 type ask struct {
 	key   string
 	each  bool
@@ -35,8 +34,8 @@ func (a *ask) costOf(limit int) float64 {
 	}
 }
 
-// isUnequal reports whether the limits are asked for different costs. Equal costs are
-// the same as one cost for all.
+// isUnequal reports whether the costs for the limits differ. Equal costs are the same as
+// one cost for all.
 func (a *ask) isUnequal() bool {
 	if a.each {
 		for _, cost := range a.costs {

@@ -15,15 +15,15 @@ import (
 // and from one for all clients. The first is asked first, so a request that it refuses
 // takes nothing from the second. If the second refuses or fails, the first gets its tokens
 // back. Until then, while the second decides, other requests for the same key cannot use
-// these tokens. If giving back fails, that error is returned. Both limiters get the same
-// key; for two different keys, nest two middlewares.
+// these tokens. If giving them back fails, Take returns that error. Both limiters get the
+// same key; for two different keys, nest two middlewares.
 //
 // On a refusal, the decision is that of the limiter that refused. The second is not asked
 // if the first refuses, so the client may have to wait once more for the second. On
-// admission, the decision is that of the limiter that would make the same cost wait longer
-// next or, if they do not differ, of the limiter that has less left. The header fields
-// report as remaining what both would admit. LimitIndex counts the limits of the limiter
-// that decided; an Event also has its LimiterIndex.
+// admission, the decision is that of the limiter for which the same cost would wait longer
+// next or, on a tie, of the limiter with fewer tokens left. The remaining cost in the
+// header fields is the largest that both would admit. LimitIndex counts the limits of the
+// limiter that decided; an Event also has its LimiterIndex.
 //
 // The Limiter returned also has Limits, TakeEach, Refund, RefundEach, Charge and
 // ChargeEach. The costs of the methods that end in Each are in the order of Limits:
@@ -97,8 +97,8 @@ func (b *both) settle(ctx context.Context, a ask, do func(ask, context.Context, 
 	return errors.Join(do(own, ctx, b.first), do(common, ctx, b.second))
 }
 
-// split returns what each of the two is asked for; ok is false if the number of costs
-// is wrong.
+// split returns the costs for each of the two limiters; ok is false if the number of
+// costs is wrong.
 func (b *both) split(a ask) (own, common ask, ok bool) {
 	own, common = a, a
 	if !a.each {
@@ -111,8 +111,8 @@ func (b *both) split(a ask) (own, common ask, ok bool) {
 	return own, common, true
 }
 
-// outcome is a decision with what a Decision does not contain: which of several limiters
-// decided, and what all of them would admit.
+// outcome is a decision with data that a Decision does not contain: which of several
+// limiters decided, and the largest cost that all of them would admit.
 type outcome struct {
 	decision  tokenbucket.Decision
 	isKnown   bool    // whether the decision has a valid limit: a Limiter may leave it out
@@ -181,9 +181,9 @@ func isLimit(l *tokenbucket.Limit) bool {
 	return *l != tokenbucket.Limit{} && l.Validate() == nil
 }
 
-// isTighter reports whether admission a leaves less than admission b. One without a valid
-// limit does not. With unequal costs the tokens of the two have different units, so only
-// the waits are compared.
+// isTighter reports whether admission a leaves less than admission b. It is false if a
+// has no valid limit. With unequal costs the tokens of the two have different units, so
+// only the waits are compared.
 func isTighter(a, b *outcome, unequal bool) bool {
 	x, y := &a.decision, &b.decision
 	if !a.isKnown || !b.isKnown {
@@ -191,7 +191,7 @@ func isTighter(a, b *outcome, unequal bool) bool {
 	}
 	longer := cmp.Compare(refillTime(y.Limit, y.Tokens, b.cost), refillTime(x.Limit, x.Tokens, a.cost))
 	if unequal {
-		return longer < 0 || longer == 0 && a.cost > 0 && b.cost == 0 // a cost of 0 asks nothing of its limit
+		return longer < 0 || longer == 0 && a.cost > 0 && b.cost == 0 // a limit with a cost of 0 does not count
 	}
 	return cmp.Or(
 		longer,

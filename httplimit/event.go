@@ -8,7 +8,7 @@ import (
 
 // WithObserver sets a function that is called once for every request, before the
 // request goes on or is answered, also if no limiter could decide. It is called by any
-// number of goroutines. By default, and for nil, there is none, which costs nothing.
+// number of goroutines. By default, and for nil, no function is called.
 func WithObserver(observe func(Event)) Option {
 	return serverOption(func(c *config) { c.observe = observe })
 }

@@ -38,8 +38,8 @@ type fields struct {
 	isNested bool     // outer layers have set fields
 }
 
-// sheet is the memory of one answer: the values of its fields, and the text that the
-// numbers among them are slices of. One allocation is faster than one for each value.
+// sheet is the memory of one answer: the values of its fields, and one text, of which the
+// numbers are slices. One allocation is faster than one for each value.
 type sheet struct {
 	values [5]string
 	text   [textLen]byte
@@ -184,9 +184,9 @@ func wholeSeconds(wait time.Duration, l tokenbucket.Limit, tokens float64) int64
 	return maxInteger
 }
 
-// refillSeconds returns the seconds, rounded up, in which so many tokens are refilled, at
-// most the capacity. As in the bucket itself, a shortfall of 2^-50 of the capacity counts
-// as none.
+// refillSeconds returns the seconds, rounded up, in which a number of tokens is refilled.
+// The number is at most the capacity. As in the bucket itself, a shortfall of 2^-50 of
+// the capacity counts as none.
 func refillSeconds(l tokenbucket.Limit, tokens float64) int64 {
 	if seconds := math.Ceil((tokens - l.Capacity/(1<<50)) / l.RefillPerSec); seconds < maxInteger {
 		return int64(max(0, seconds))

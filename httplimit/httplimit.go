@@ -135,7 +135,7 @@ func (m *middleware) wrap(next http.Handler) http.Handler {
 	})
 }
 
-// verdict is the decision about a request, with what the answer needs to present it.
+// verdict is the decision about a request, with the data that the answer needs.
 type verdict struct {
 	request  *http.Request
 	ask      ask
@@ -196,7 +196,7 @@ func (m *middleware) answer(w http.ResponseWriter, v *verdict, goesOn bool) {
 	}
 }
 
-// wait returns how long a refused client is to wait.
+// wait returns how long a refused client should wait.
 func (m *middleware) wait(v *verdict) time.Duration {
 	if v.by == nil {
 		return m.closedFor

@@ -20,10 +20,10 @@ func WithKey(key func(*http.Request) string) Option {
 	return serverOption(func(c *config) { c.keyFunc = key })
 }
 
-// WithKeyHeader makes the key of the value of a header field, for example a tenant's
-// name. Of the fields named here and by WithAPIKey, in order, the first that is not empty
-// counts. A request without any of them counts by its address. Host is the name of the
-// server in the request.
+// WithKeyHeader makes the key from the value of a header field, for example a tenant's
+// name. If several fields are named, here or by WithAPIKey, the first one that is not
+// empty counts. A request without any of them counts by its address. Host is the name of
+// the server in the request.
 //
 // The key is the name of the field, a colon and the value. It is never the same as the key
 // of an address. The key of a field whose name begins with "!" gets another "!" in front.
@@ -38,10 +38,10 @@ func WithKeyHeader(names ...string) Option {
 	return withKeyHeaders(names, false)
 }
 
-// WithAPIKey is WithKeyHeader for secrets: the key is made of the SHA-256 of the
-// value, so that the secret is neither in logs nor in a store. Of Authorization
-// only the part after the scheme counts. Do not use it for schemes that sign every
-// request anew: each request would have a key of its own. By default, no field counts.
+// WithAPIKey is like WithKeyHeader, for secrets: the key contains the SHA-256 of the
+// value, so that the secret is neither in logs nor in a store. In Authorization only the
+// part after the scheme counts. Do not use WithAPIKey for schemes that sign each request:
+// each request would have its own key. By default, no field counts.
 func WithAPIKey(names ...string) Option {
 	return withKeyHeaders(names, true)
 }

@@ -24,7 +24,7 @@ type config struct {
 	addresses  addresses
 	keyHeaders []keyHeader
 	keyFunc    func(*http.Request) string // nil: by the headers, else by the address
-	costs      tokenbucket.Costs          // if there are any, cost is made of them
+	costs      tokenbucket.Costs          // if there are any, cost is made from them
 	cost       func(*http.Request) float64
 	each       bool // costEach replaces cost
 	costEach   func(*http.Request) []float64
@@ -130,7 +130,7 @@ func (c *config) validateLimiters() error {
 	return nil
 }
 
-// settleCosts makes c.cost of the price list, if there is one.
+// settleCosts makes c.cost from the price list, if there is one.
 func (c *config) settleCosts() error {
 	if len(c.costs) == 0 {
 		return nil
@@ -167,20 +167,21 @@ func WithCosts(costs tokenbucket.Costs) Option {
 	return serverOption(func(c *config) { c.cost, c.costs, c.each = costOne, costs, false })
 }
 
-// WithCost sets what a request costs, in tokens, by a function, which is called by
-// any number of goroutines. A request whose cost is negative, NaN or above a capacity
-// is refused without Retry-After. One that costs 0 is admitted. It overrides WithCosts and
+// WithCost sets a function that returns what a request costs, in tokens. Any number of
+// goroutines call it. A request whose cost is negative, NaN or above a capacity is refused
+// without Retry-After. A request that costs 0 is admitted. It overrides WithCosts and
 // WithCostEach before it; nil is an ErrInvalidOption. By default, every request costs 1.
 func WithCost(cost func(*http.Request) float64) Option {
 	return serverOption(func(c *config) { c.cost, c.costs, c.each = cost, nil, false })
 }
 
-// WithCostEach sets what a request costs by a function that returns one cost for each
-// limit, in tokens, in the order of the limiter's Limits: for example 1 request and 400
-// tokens of a language model. All are taken or none is. The function is called by any
-// number of goroutines and must not change the slice afterwards. A request is refused
-// without Retry-After if the number of costs is not the number of limits, or if a cost is
-// negative, NaN or above its limit's capacity. A cost of 0 asks nothing of its limit.
+// WithCostEach sets a function that returns what a request costs: one cost for each
+// limit, in tokens, in the order of the limiter's Limits. For example, a request costs 1
+// request and 400 tokens of a language model. The limiter takes all of the costs or none.
+// Any number of goroutines call the function. It must not change the slice after it has
+// returned it. A request is refused without Retry-After if the number of costs is not the
+// number of limits, or if a cost is negative, NaN or above its limit's capacity. A limit
+// with a cost of 0 does not count.
 //
 // The limiter, and the fallback if there is one, need a method TakeEach, see Limiter;
 // otherwise New returns ErrInvalidOption, as it does for nil. It overrides WithCost and

@@ -13,7 +13,7 @@ import (
 // unlimited stands for no limit, so it is not reported to clients.
 var unlimited = tokenbucket.Unlimited()
 
-// asked is a limiter with the texts by which answers present its limits.
+// asked is a limiter with the texts about its limits that answers need.
 type asked struct {
 	Limiter
 	names  []string
@@ -25,7 +25,7 @@ func newAsked(l Limiter, names []string) *asked {
 	return &asked{Limiter: l, names: names, labels: newLabels(names, max(1, len(limitsOf(l))))}
 }
 
-// policies are the limits of a limiter as the header presents them. They do not change.
+// policies are the limits of a limiter in the form that answers need. They do not change.
 type policies struct {
 	limits   []tokenbucket.Limit
 	each     []policy
@@ -56,8 +56,9 @@ func newLabels(names []string, n int) []label {
 	return labels
 }
 
-// policies returns the policies of the present limits, which may change at any time. A
-// single limit is that of the decision. For several, the limiter is asked at every request.
+// policies returns the policies of the present limits, which may change at any time. If
+// there is one limit, it is that of the decision. If there are several, policies calls the
+// limiter's Limits at every request.
 func (a *asked) policies(binding tokenbucket.Limit) *policies {
 	last := a.last.Load()
 	if last != nil && len(last.limits) == 1 && last.limits[0] == binding {

@@ -54,7 +54,7 @@ func (p *prices) register(pattern string) (err error) {
 }
 
 // registeredAt matches the place in this file that a ServeMux reports as the source of a
-// pattern. Users have no use for it.
+// pattern. It does not help users of this package.
 var registeredAt = regexp.MustCompile(` \(registered at .*?:\d+\)`)
 
 // neverMatches returns advice for a pattern that a ServeMux accepts but no request would

@@ -9,8 +9,8 @@ import (
 // WithTrustedProxies reads the client's address from X-Forwarded-For if the peer's
 // address is in one of the prefixes. All lines of the field are one list. The list is read
 // from the right. Addresses in the prefixes are skipped: the first address that is in none
-// of them is the client's. If the list ends before, or an element is not an address, the
-// last address read is the client's. Elements may have a port, and brackets.
+// of them is the client's. If there is no such address, or an element before it is not an
+// address, the last address read is the client's. Elements may have a port, and brackets.
 //
 // A peer on a Unix socket has no address that a prefix could contain: use
 // WithTrustedHops for it. Calling WithTrustedProxies again adds prefixes. No prefix, or an
@@ -109,7 +109,7 @@ func (s *source) validate() error {
 
 // client returns the client's address. It reads the lines from the right, where the nearest
 // proxy has written, and returns the first address that is not trusted: a client can have
-// made up everything left of it. The zero peer is one without an address.
+// made up everything left of it. The zero peer has no address.
 func (s *source) client(peer netip.Addr, h http.Header) netip.Addr {
 	lines := h[s.field]
 	if s.cut == nil {

@@ -56,12 +56,13 @@ func (t *Transport) isRefusal(resp *http.Response, demanded time.Duration) bool 
 		t.isTooFast != nil && readsStart(resp, t.isTooFast)
 }
 
-// slowDown lowers the host's bucket to what the server says is left, less the cost of
-// the requests that are on their way: the bucket has counted them, but perhaps not the
-// server. If nothing is left, slowDown pauses the host.
+// slowDown lowers the host's bucket to the number of tokens that the server says are
+// left, minus the cost of the requests that are on their way: the bucket has counted
+// these, but perhaps not the server. If nothing is left, slowDown pauses the host.
 //
-// It is tempting to spread what is left over the time to the reset. But that prevents
-// bursts that both sides allow, and slows down a client that reads an hourly quota.
+// slowDown does not spread the tokens that are left over the time to the reset. That
+// would prevent bursts that both sides allow, and slow down a client that reads an hourly
+// quota.
 func (t *Transport) slowDown(left quota, hold time.Duration, reason PauseReason, e *TransportEvent) {
 	if !left.known {
 		return

@@ -15,7 +15,7 @@ type TransportOption func(*transportConfig)
 type transportConfig struct {
 	base         http.RoundTripper // nil: http.DefaultTransport
 	cost         func(*http.Request) float64
-	prices       tokenbucket.Costs // if there are any, cost is made of them
+	prices       tokenbucket.Costs // if there are any, cost is made from them
 	each         bool              // costEach counts, and not cost
 	costEach     func(*http.Request) []float64
 	defaultPause time.Duration
@@ -83,7 +83,7 @@ func (c *transportConfig) validate() error {
 	return nil
 }
 
-// settleCosts makes c.cost of the price list, if there is one.
+// settleCosts makes c.cost from the price list, if there is one.
 func (c *transportConfig) settleCosts(buckets HostBuckets) error {
 	if len(c.prices) == 0 {
 		return nil
@@ -122,23 +122,24 @@ func WithTransportCosts(prices tokenbucket.Costs) TransportOption {
 	return func(c *transportConfig) { c.prices, c.each = prices, false }
 }
 
-// WithTransportCost sets what a request costs, in tokens, by a function, which must
-// not read its body and is called by any number of goroutines. A request whose
-// cost is negative, NaN or above a capacity is not sent; Bucket.Wait lists the
+// WithTransportCost sets a function that returns what a request costs, in tokens. The
+// function must not read the request's body. Any number of goroutines call it. A request
+// whose cost is negative, NaN or above a capacity is not sent; Bucket.Wait lists the
 // errors. It overrides WithTransportCosts and WithTransportCostEach before it. By
 // default, every request costs 1.
 func WithTransportCost(cost func(*http.Request) float64) TransportOption {
 	return func(c *transportConfig) { c.cost, c.prices, c.each = cost, nil, false }
 }
 
-// WithTransportCostEach sets what a request costs by a function that returns one cost
-// for each limit of the buckets, in tokens, in the order of their limits: for example 1
-// request and 400 tokens of a language model. The request waits until all costs can be
-// taken, and then takes all of them at once. The function must not read the body, is
-// called by any number of goroutines, and must not change the slice afterwards. A
-// request is not sent if the number of costs is not the number of limits, or if a cost is
-// negative, NaN or above its limit's capacity; Bucket.WaitEach lists the errors. A cost
-// of 0 asks nothing of its limit; if all are 0, the request is free.
+// WithTransportCostEach sets a function that returns what a request costs: one cost for
+// each limit of the buckets, in tokens, in the order of their limits. For example, a
+// request costs 1 request and 400 tokens of a language model. The request waits until all
+// costs can be taken, and then takes all of them at once. The function must not read the
+// request's body, and must not change the slice after it has returned it. Any number of
+// goroutines call it. A request is not sent if the number of costs is not the number of
+// limits, or if a cost is negative, NaN or above its limit's capacity; Bucket.WaitEach
+// lists the errors. A limit with a cost of 0 does not count; if all costs are 0, the
+// request is free.
 //
 // NewTransport returns ErrInvalidOption if the buckets have no method WaitEach, see
 // HostBuckets. It also does so together with WithRateLimitFields, because those fields
@@ -197,29 +198,31 @@ func WithTooFastFunc(isTooFast func(*http.Response) bool) TransportOption {
 
 // WithTransportObserver sets a function that is called once for each attempt to send a
 // request, before RoundTrip returns or waits for a retry. It must be safe for
-// concurrent use, and should return soon, since the request waits for it. By default,
-// and for nil, there is none, which costs nothing.
+// concurrent use, and should return soon, since the request waits for it. By default, and
+// for nil, no function is called.
 func WithTransportObserver(observe func(TransportEvent)) TransportOption {
 	return func(c *transportConfig) { c.observe = observe }
 }
 
-// WithRateLimitFields makes the Transport slow down before the server refuses, by what
-// each answer says is left. It reads the first of these that is there and well-formed:
+// WithRateLimitFields makes the Transport slow down before the server refuses: each
+// answer says how many tokens are left. The Transport reads the first of these that an
+// answer has and that is well-formed:
 //
 //   - RateLimit as a List (draft-ietf-httpapi-ratelimit-headers, revisions 10 and 11)
 //     or as a Dictionary (revision 7: limit=10, remaining=3, reset=5)
 //   - RateLimit-Remaining and RateLimit-Reset (revision 6 and before)
 //   - X-RateLimit-Remaining and X-RateLimit-Reset
 //
-// A reset of the latter two above 10^8 is a Unix time, and is compared with the Date
-// field of the answer, if there is one; any other is in seconds.
+// In the last two, a reset above 10^8 is a Unix time. It is compared with the Date field
+// of the answer, if there is one. Any other reset is in seconds.
 //
-// If r tokens are left, the bucket of the host is lowered to r tokens, less the cost of
-// requests that are on their way, unless it has fewer. So the client spends at most r
-// tokens, and those that are refilled meanwhile. If none is left, the bucket is paused
-// until the reset, at most for WithLongestPause. Of several policies the one with the
-// least left counts. A Retry-After counts instead of a reset. Fields that are malformed,
-// or in an answer from a cache, are ignored.
+// If r tokens are left, the bucket of the host is lowered to r tokens, minus the cost of
+// requests that are on their way, unless it has fewer. So the client takes at most r
+// tokens and those that are refilled in the meantime. If no token is left, the bucket is
+// paused until the reset, at most for WithLongestPause. If there are several policies,
+// the one with the fewest tokens left counts. If there is a Retry-After, it counts
+// instead of the reset. Fields that are malformed, or in an answer from a cache, are
+// ignored.
 //
 // By default, these fields are not read.
 func WithRateLimitFields() TransportOption {
