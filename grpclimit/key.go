@@ -24,23 +24,24 @@ func WithKey(key func(ctx context.Context, fullMethod string) string) Option {
 	return func(c *config) { c.key = key }
 }
 
-// WithMetadataKey takes a value of the call's metadata as the key, as
-// httplimit.WithKeyHeader does: that of the first of the names that the call has. A call
-// with none of them counts by its address. By default, metadata is not read.
+// WithMetadataKey uses a value of the call's metadata as the key, as
+// httplimit.WithKeyHeader does. If a call has several of the names, the first of them
+// counts. A call with none of them counts by its address. By default, metadata is not
+// read.
 func WithMetadataKey(names ...string) Option {
 	return withMetadata(httplimit.WithKeyHeader(names...))
 }
 
-// WithAPIKey is WithMetadataKey for secrets: the key is made of the SHA-256 of the value.
-// By default, metadata is not read.
+// WithAPIKey is like WithMetadataKey, for secrets: the key contains the SHA-256 of the
+// value. By default, metadata is not read.
 func WithAPIKey(names ...string) Option {
 	return withMetadata(httplimit.WithAPIKey(names...))
 }
 
-// WithAddress sets how a key is made of an address, by the options that
-// httplimit.AddressKey takes: WithIPv6Prefix and one of WithTrustedProxies,
-// WithTrustedHops, WithForwarded and WithTrustedHeader, which read the call's metadata.
-// By default, it is the peer's address.
+// WithAddress sets how an address becomes a key, by the options that httplimit.AddressKey
+// takes: WithIPv6Prefix and one of WithTrustedProxies, WithTrustedHops, WithForwarded and
+// WithTrustedHeader, which read the call's metadata. By default, it is the peer's
+// address.
 func WithAddress(opts ...httplimit.Option) Option {
 	return func(c *config) {
 		c.address = append(c.address, opts...)
@@ -55,7 +56,7 @@ func withMetadata(opts ...httplimit.Option) Option {
 	}
 }
 
-// WithCertificateKey takes the identity in the client's verified TLS certificate as the
+// WithCertificateKey uses the identity in the client's verified TLS certificate as the
 // key: its first URI, such as a SPIFFE ID, or else its subject. A call without one counts
 // by its address. It sets the function of WithKey: of the two options, the later one is
 // used. By default, certificates are not read.
@@ -95,7 +96,7 @@ func (s *server) keyOf(ctx context.Context, method string) string {
 }
 
 // addressKey returns the key of a call by the peer's address alone. It caches the keys of
-// TCP connections, since to make a key takes longer than the decision.
+// TCP connections, since making a key takes longer than the decision.
 func (s *server) addressKey(ctx context.Context) string {
 	p, ok := peer.FromContext(ctx)
 	if !ok {

@@ -51,21 +51,21 @@ func WithCosts(costs tokenbucket.Costs) Option {
 	return func(c *config) { c.costs = maps.Clone(costs) }
 }
 
-// WithCost sets what a call costs, in tokens, by a function of its method and its request
-// message, which is nil for a stream. It is called by any number of goroutines. A call
-// whose cost is negative, NaN or above a capacity is refused. By default, and for nil,
+// WithCost sets a function that returns what a call costs, in tokens. Its message is the
+// request message, or nil for a stream. Any number of goroutines call it. A call whose
+// cost is negative, NaN or above a capacity is refused. By default, and for nil,
 // WithCosts decides.
 func WithCost(cost func(ctx context.Context, fullMethod string, message any) float64) Option {
 	return func(c *config) { c.cost = cost }
 }
 
-// WithMessageCost makes each message that a stream's handler receives wait until its cost,
-// in tokens, is there. It is called by any number of goroutines. The limiter must have a
-// method Wait(ctx context.Context, key string, cost float64) error, as the limiters of this
-// library have. If the stream's context ends first, or the wait would outlast its deadline,
-// RecvMsg returns an error. If the limiter fails, the message goes on, or is refused with
-// WithFailClosed; the limiter of WithFallback is not asked about messages. By default, and
-// for nil, messages are free.
+// WithMessageCost makes each message that a stream's handler receives wait until the
+// limiter grants its cost, in tokens. Any number of goroutines call the function. The
+// limiter must have a method Wait(ctx context.Context, key string, cost float64) error, as
+// the limiters of this library have. If the stream's context ends first, or the wait would
+// outlast its deadline, RecvMsg returns an error. If the limiter fails, the message goes
+// on, or is refused with WithFailClosed; the limiter of WithFallback is not asked about
+// messages. By default, and for nil, messages are free.
 func WithMessageCost(cost func(ctx context.Context, fullMethod string, message any) float64) Option {
 	return func(c *config) { c.messageCost = cost }
 }

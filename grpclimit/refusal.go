@@ -119,9 +119,9 @@ func (r refusal) err() (metadata.MD, error) {
 // status returns a status with RetryInfo, if there is a time to retry, and QuotaFailure,
 // if a policy refused.
 //
-// It is tempting to send the details as the trailer grpc-status-details-bin, which takes half
-// as many allocations. But if an outer interceptor then changes the status code, the trailer
-// still has the old one, and clients report Internal.
+// Sending the details as the trailer grpc-status-details-bin would take half as many
+// allocations. But if an outer interceptor then changed the status code, the trailer would
+// still have the old one, and clients would report Internal.
 func (r refusal) status(message string) *status.Status {
 	f := forms.Get().(*form)
 	defer forms.Put(f)
@@ -137,8 +137,9 @@ func (r refusal) status(message string) *status.Status {
 	return status.FromProto(&f.status) // a deep copy: nothing refers to f when it goes back
 }
 
-// form is a status that is filled in and then copied, from a pool: to make and pack new details
-// takes more than twice as many allocations. A form belongs to one call of status at a time.
+// form is a status from a pool, which is filled in and then copied. Making and packing new
+// details would take more than twice as many allocations. A form belongs to one call of status
+// at a time.
 type form struct {
 	status                   spb.Status
 	packedRetry, packedQuota anypb.Any

@@ -12,7 +12,7 @@ import (
 )
 
 // HostBuckets are the token buckets that a Transport waits on, one for each host. A
-// *keyed.Buckets[string] implements it; AllHosts makes one of a single bucket.
+// *keyed.Buckets[string] implements it; AllHosts makes one from a single bucket.
 //
 // The host is in lower case, without a trailing dot, and with its port unless that is
 // the scheme's default: "api.example.com", "localhost:8080", "[::1]". An

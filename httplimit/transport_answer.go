@@ -39,7 +39,7 @@ func (t *Transport) heed(resp *http.Response, e *TransportEvent) (again bool) {
 	return true
 }
 
-// pause pauses the host and notes the pause in e. A pause of 0 is none.
+// pause pauses the host and notes the pause in e. A d of 0 does nothing.
 func (t *Transport) pause(d time.Duration, reason PauseReason, e *TransportEvent) {
 	if d <= 0 {
 		return
@@ -80,8 +80,9 @@ func (t *Transport) slowDown(left quota, hold time.Duration, reason PauseReason,
 
 // jitter returns the time to add to a pause, so that many processes that wait for the
 // same second do not all come back at its beginning. All requests of one Transport whose
-// pauses end in that second get the same jitter. If each drew its own, the longest would
-// count, which is close to the maximum in every process, so the processes would meet there.
+// pauses end in that second get the same jitter. If each request drew its own jitter, the
+// longest of them would count. In every process that is close to the maximum, so the
+// processes would come back together.
 func (t *Transport) jitter(host string, now time.Time, pause time.Duration) time.Duration {
 	if t.retries == 0 {
 		return 0
@@ -104,8 +105,8 @@ func dateOf(h http.Header, now time.Time) time.Time {
 	return date
 }
 
-// readRetryAfter returns the wait that Retry-After demands, 0 for none, for a
-// malformed one and for one that has passed already.
+// readRetryAfter returns the wait that Retry-After demands, 0 if the field is missing,
+// malformed or in the past.
 func readRetryAfter(h http.Header, now time.Time) time.Duration {
 	value := h.Get(retryAfter)
 	if value == "" { // on almost every answer; ParseRetryAfter would make an error, which is slow

@@ -69,8 +69,8 @@ func parseRateLimit(field string) quota {
 	return g.quotaOfDictionary(field)
 }
 
-// leastOf returns the quota of the policy with the least left. If several have the same,
-// it is the one with the latest reset.
+// leastOf returns the quota of the policy with the fewest tokens left. On a tie, it is
+// the one with the latest reset.
 func (g *grammar) leastOf(list string) (least quota) {
 	if !g.list.MatchString(list) {
 		return quota{}

@@ -20,7 +20,7 @@ type pauseWaiter interface {
 // request was held.
 //
 // The server may close a connection while a request is held on it. Then the request is
-// sent again if nothing of it was written and its body can be had again.
+// sent again if nothing of it was written and its body can be read again.
 func (t *Transport) sendHeld(req *http.Request, host string) (resp *http.Response, held time.Duration, err error) {
 	for {
 		h := &hold{pauses: t.pauses, ctx: req.Context(), host: host}
@@ -46,7 +46,7 @@ func (t *Transport) sendHeld(req *http.Request, host string) (resp *http.Respons
 	}
 }
 
-// hold prevents that a request that has a connection is written while its host is paused.
+// hold keeps a request that has a connection from being written while its host is paused.
 // The request has paid already, so it does not queue again.
 type hold struct {
 	pauses pauseWaiter
@@ -80,8 +80,8 @@ func (h *hold) gotConn(info httptrace.GotConnInfo) {
 	h.gaveUp = err
 }
 
-// wroteHeaders prevents that a request whose context has ended while it was held reaches
-// the server. With HTTP/2, net/http does not write such a request. With HTTP/1, net/http
+// wroteHeaders keeps a request from reaching the server if its context has ended while it
+// was held. With HTTP/2, net/http does not write such a request. With HTTP/1, net/http
 // writes the header to its buffer, calls wroteHeaders and then flushes the buffer, so if
 // the connection is closed now, the end of the header is not sent. The connection could
 // not be used again in any case: net/http closes it as well, but perhaps too late.

@@ -27,9 +27,9 @@ func withoutNil(all []*tokenbucket.Bucket) buckets {
 //
 //	min(n, 64 KiB, max(1, capacity / 2))    for the smallest capacity
 //
-// It is half the capacity, because a chunk of all of it would need a full bucket, and a full
-// bucket loses what is refilled until the waiter wakes. chunk returns
-// ErrCostExceedsCapacity for a capacity below 1 byte.
+// A chunk is half the capacity and not all of it, because all of it would need a full
+// bucket, and a full bucket loses the tokens that are refilled until the waiter wakes. chunk
+// returns ErrCostExceedsCapacity for a capacity below 1 byte.
 //
 // The capacity is read for each chunk, since it may change at any time.
 func (bs buckets) chunk(n int) (int, error) {
@@ -46,7 +46,8 @@ func (bs buckets) chunk(n int) (int, error) {
 // acquire waits until each bucket in turn has granted a chunk of n bytes, 1 or more. It
 // returns the size of the chunk and the buckets that granted it: all of them if err is nil.
 //
-// When the capacity falls below the chunk while it waits, it goes on with a smaller one.
+// If the capacity falls below the chunk during the wait, acquire continues with a smaller
+// chunk.
 func (bs buckets) acquire(ctx context.Context, n int) (size int, paid buckets, err error) {
 	size, err = bs.chunk(n)
 	for err == nil && len(paid) < len(bs) {

@@ -10,9 +10,9 @@ import (
 // expiry ends the calls of one direction of a connection when its deadline passes, and
 // when it is closed.
 //
-// It is tempting to give each call a context with the deadline. But the deadline may move
-// while a call waits. And Bucket.Wait fails at once if the wait would outlast a context's
-// deadline, whereas a call of a connection must wait until the deadline passes.
+// Giving each call a context with the deadline would be simpler. But the deadline may
+// move while a call waits. And Bucket.Wait fails at once if the wait would outlast the
+// context's deadline, whereas a call of a connection must wait until the deadline passes.
 type expiry struct {
 	mu     sync.Mutex
 	ctx    context.Context // for calls that begin now; it has no deadline of its own
@@ -27,7 +27,8 @@ func newExpiry() *expiry {
 	return e
 }
 
-// context returns the context of a call that begins now. Its cause is why it ended.
+// context returns the context of a call that begins now. The cause of the context says
+// why it ended.
 func (e *expiry) context() context.Context {
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -41,14 +41,15 @@ const (
 	mostCapacity  = 1 << 42 // of any bucket
 )
 
-// BytesPerSecond returns a limit of so many bytes per second, above 0. Its capacity is the
-// bytes of ten milliseconds, at least 4 KiB and at most 2^42 bytes:
+// BytesPerSecond returns a limit of a number of bytes per second, above 0. Its capacity is
+// the bytes of ten milliseconds, at least 4 KiB and at most 2^42 bytes:
 //
 //	capacity = min(max(bytes * 0.01, 4096), 2^42)
 //
-// It is tempting to choose a smaller capacity. But a timer of a Go program may be late by a
-// millisecond and more, and the bytes that are refilled meanwhile are lost if the bucket has
-// no room for them. A capacity of 64 KiB reaches less than a tenth of 1.25e9 bytes per second.
+// A smaller capacity would make streams too slow. A timer of a Go program may be late by a
+// millisecond or more, and the bytes that are refilled meanwhile are lost if the bucket has no
+// room for them. For example, with a refill of 1.25e9 bytes per second and a capacity of 64
+// KiB, a stream reaches less than a tenth of that rate.
 //
 // For a number that is not finite and above 0, it returns a limit for which Validate, and so
 // tokenbucket.New, returns an error.

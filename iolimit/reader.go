@@ -20,8 +20,9 @@ import (
 //   - [tokenbucket.ErrCostExceedsCapacity] if a capacity has become less than 1 byte
 //
 // These bytes are charged although the wait failed, so the next Read waits before it reads.
-// If ctx has ended or a capacity is below 1 byte before, nothing is read. A Read of 0 bytes
-// calls r.Read at once, even in a pause. The end of ctx does not interrupt a call of r.Read.
+// If ctx has ended or a capacity is below 1 byte when Read is called, nothing is read. A
+// Read of 0 bytes calls r.Read at once, even in a pause. The end of ctx does not interrupt a
+// call of r.Read.
 //
 // The reader may be used by several goroutines if r may.
 func NewReader(ctx context.Context, r io.Reader, buckets ...*tokenbucket.Bucket) io.Reader {
@@ -79,7 +80,8 @@ func (r *reader) read(ctx context.Context, p []byte) (int, error) {
 	return n, err
 }
 
-// settle waits if the last Read did not, and returns the source's error that it left.
+// settle waits for the bytes of the last Read if its wait failed, and returns the
+// source's error that came with them.
 func (r *reader) settle(ctx context.Context) error {
 	if !r.owes {
 		return nil
