@@ -98,6 +98,30 @@ func TestDecisionsWithoutTheLockAreTheSame(t *testing.T) {
 	})
 }
 
+// Limits that refill a token in about a whole number of nanoseconds are asked a few nanoseconds
+// before and after they are full.
+func TestDecisionsWithoutTheLockKnowTheNanosecondAtWhichALimitIsFull(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		random := rand.New(rand.NewPCG(41, 42))
+		for range 500 {
+			limit := Limit{float64(1 + random.Int64N(1<<random.IntN(20))), 1e9 / float64(1+random.IntN(1<<random.IntN(12)))}
+			limit.RefillPerSec *= []float64{1, math.Nextafter(1, 0), math.Nextafter(1, 2), 1000}[random.IntN(4)]
+			limits := Limits{limit, {limit.Capacity + 1, limit.RefillPerSec * float64(1+random.IntN(2))}}[:1+random.IntN(2)]
+			s := steadily{newBucket(t, nil, limits...), time.Now(), limits, make([]State, len(limits))}
+			limits.Fill(s.states, 0)
+			for range 100 {
+				s.decide(t, random, math.Ceil(random.Float64()*limit.Capacity))
+				if random.IntN(3) == 0 {
+					full := s.limits.UntilFull(s.states, time.Since(s.start))
+					time.Sleep(max(0, full+time.Duration(random.IntN(7)-3)))
+				}
+			}
+			_, states := s.bucket.State()
+			require.Equal(t, s.states, states)
+		}
+	})
+}
+
 func TestDecisionsWithoutTheLockAnchorFarLedgersAnew(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		random, limit := rand.New(rand.NewPCG(35, 36)), Limit{4, 1}
@@ -110,6 +134,22 @@ func TestDecisionsWithoutTheLockAnchorFarLedgersAnew(t *testing.T) {
 		_, states := s.bucket.State()
 		require.Equal(t, s.states, states)
 		require.Greater(t, states[0].Balance, -1025*limit.Capacity)
+	})
+}
+
+func TestDecisionsWithoutTheLockAnchorOldLedgersAnew(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		random, limits := rand.New(rand.NewPCG(43, 44)), Limits{{1000, 1e-3}}
+		for _, age := range []time.Duration{10 * time.Hour, 25 * time.Hour} {
+			s := steadily{newBucket(t, nil, limits...), time.Now(), limits, []State{limits[0].Full(0)}}
+			for range 100 {
+				s.decide(t, random, 5)
+			}
+			time.Sleep(age)
+			s.decide(t, random, 1)
+			_, states := s.bucket.State()
+			require.Equal(t, s.states, states)
+		}
 	})
 }
 
