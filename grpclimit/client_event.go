@@ -20,8 +20,8 @@ type ClientEvent struct {
 
 // WithClientObserver sets a function that is called once for each attempt at a call or at
 // opening a stream, also if its wait fails, and once more for each open stream that a
-// server refused. It is called by any number of goroutines. By default, and for nil,
-// there is none, which costs nothing.
+// server refused. It is called by any number of goroutines. By default, and for nil, no
+// function is called.
 func WithClientObserver(observe func(ClientEvent)) ClientOption {
 	return func(c *clientConfig) { c.observe = observe }
 }

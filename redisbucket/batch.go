@@ -8,9 +8,9 @@ import (
 // batch collects the requests that come while others are under way, and sends them
 // together. It has no goroutine while it is empty.
 //
-// It is tempting to use go-redis' AutoPipeline, which collects requests as fast. But
-// AutoPipeline (v9.23) ignores the contexts of its callers: nothing bounds the time it
-// takes to connect, and no span has a parent. Its goroutine lives as long as the client.
+// go-redis' AutoPipeline also collects requests, and is as fast. But AutoPipeline (v9.23)
+// ignores the contexts of its callers: nothing bounds the time it takes to connect, and
+// no span has a parent. Its goroutine lives as long as the client.
 type batch struct {
 	send func(together []*exchange)
 

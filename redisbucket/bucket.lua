@@ -1,5 +1,5 @@
--- One bucket under one key, by the server's clock, in microseconds since 1970. A
--- key that is not there is a bucket that is full. Otherwise its value is
+-- One bucket under one key, by the server's clock, in microseconds since 1970. A missing
+-- key stands for a full bucket. Otherwise its value is
 --
 --   tb1:capacity:refill[:capacity:refill ...] seconds microseconds balance anchor [balance anchor ...]
 --
@@ -8,22 +8,22 @@
 --
 --   KEYS[1]  the bucket
 --   ARGV[1]  the limits and a space, as the value begins
---   ARGV[2]  tokens to take; below 0, to give back; or as many numbers as there are limits,
---            with a space between them: what to take from each
+--   ARGV[2]  tokens to take; below 0, tokens to give back; or one number for each limit,
+--            with a space between them
 --   ARGV[3]  microseconds ahead of time that they may be taken: the level is below 0 until
 --            then; -1 to take them in any case; -2 to write nothing, with a cost that is refused
 --   ARGV[4]  capacity; ARGV[5] refill; and so on for each limit
---   and last, for a lease, further tokens to take: as many whole ones of them as are there
+--   and last, for a lease, further tokens to take: as many whole ones of them as the
+--   bucket holds
 --
 -- The answer is 1 or 0 for admitted or not, after 1 a + and the further tokens that
 -- were taken if any, the time in seconds and microseconds, and the value before, from
 -- which the caller computes level and wait. A refusal writes nothing.
 --
--- A key is dropped after the last millisecond of its time to live, so that is rounded
--- up: the bucket has had time to fill. It is 285 years at most, since clients count in
--- nanoseconds.
+-- The time to live is rounded up to milliseconds, so the bucket has had time to fill when
+-- the key is dropped. It is 285 years at most, since clients count in nanoseconds.
 --
--- Numbers cost more to read and to write than to calculate with, so numbers that are
+-- Reading and writing a number takes longer than calculating with it, so numbers that are
 -- text already stay text. Whole numbers are written by %.0f: %d has 32 bits on some
 -- machines.
 

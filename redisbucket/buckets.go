@@ -43,7 +43,7 @@ type Buckets struct {
 	limits   tokenbucket.Limits
 	prefix   string
 	fallback Fallback
-	leases   *leases // nil without
+	leases   *leases // nil without WithLease
 }
 
 // New returns Buckets on the client's server. The client may be for one server, for a
@@ -74,7 +74,7 @@ func New(client redis.UniversalClient, limit tokenbucket.Limit, opts ...Option) 
 	return newBuckets(carrier, c), nil
 }
 
-// NewWithClient is New for any other client library.
+// NewWithClient is like New, for any other client library.
 func NewWithClient(client Client, limit tokenbucket.Limit, opts ...Option) (*Buckets, error) {
 	c, err := newConfig(limit, opts)
 	if err != nil {
@@ -129,7 +129,7 @@ func (b *Buckets) tryAcquire(ctx context.Context, key string, p price) (wait tim
 	return d.Wait, false, err
 }
 
-// Take is TryAcquire, and returns all figures that a response header needs.
+// Take is like TryAcquire, but returns a Decision: all that response headers need.
 func (b *Buckets) Take(ctx context.Context, key string, cost float64) (tokenbucket.Decision, error) {
 	if d, leased, err := b.takeLeased(ctx, key, cost, true); leased {
 		return d, err
@@ -212,8 +212,9 @@ func (b *Buckets) refund(ctx context.Context, key string, p price) error {
 }
 
 // Charge takes the cost, in tokens, from the key's bucket even if it has fewer: for
-// example, what a request used beyond its estimate. Later requests wait longer. It returns
-// ErrInvalidCost unless the cost is finite and at least 0; it may exceed the capacity.
+// example, the tokens that a request used beyond its estimate. Later requests wait longer.
+// It returns ErrInvalidCost unless the cost is finite and at least 0; it may exceed the
+// capacity.
 func (b *Buckets) Charge(ctx context.Context, key string, cost float64) error {
 	return b.charge(ctx, key, price{cost: cost})
 }
@@ -230,7 +231,7 @@ func (b *Buckets) charge(ctx context.Context, key string, p price) error {
 }
 
 // Forget makes the key's bucket full again, as if the key had never been seen. It does
-// not use the fallback: it returns ErrUnavailable if the server is away.
+// not use the fallback: it returns ErrUnavailable if the server does not answer.
 func (b *Buckets) Forget(ctx context.Context, key string) error {
 	stored := b.stored(key)
 	_, err := b.server.ask(ctx, request{key: stored, price: price{cost: -noCost}})
@@ -253,7 +254,8 @@ func (b *Buckets) Close() error {
 	return b.leases.close()
 }
 
-// Limits returns the limits, New's first, then those of WithLimit in order.
+// Limits returns a copy of the limits: that of New first, then those of WithLimit in
+// order.
 func (b *Buckets) Limits() []tokenbucket.Limit { return slices.Clone(b.limits) }
 
 func (b *Buckets) fallsBack(err error) bool {

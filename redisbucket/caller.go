@@ -14,7 +14,7 @@ type caller struct {
 	lease  *lease
 	ctx    context.Context
 	cost   float64
-	late   time.Duration // the instant at which it has waited for the timeout
+	late   time.Duration // the instant at which it has waited as long as the timeout
 	done   chan struct{} // of size 1; gets one value, once the caller is settled or late
 
 	settled bool
@@ -50,8 +50,8 @@ func (c *caller) await() (outcome, error) {
 	return c.dismiss()
 }
 
-// explainLeft returns the error of a caller that left: by its context's error cause, or, if
-// cause is nil, because it was late.
+// explainLeft returns the error of a caller that left. The cause is the error of the
+// caller's context, or nil if the caller was late.
 func (c *caller) explainLeft(cause error) error {
 	s := c.leases.server
 	r := request{key: c.leases.prefix + c.lease.key, price: price{cost: c.cost}}

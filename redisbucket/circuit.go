@@ -8,9 +8,10 @@ import (
 )
 
 // circuits keep requests from waiting for servers that do not answer. The circuit to a
-// server that failed is broken: no request is sent for a pause, then one as a trial, and
-// all others once the server has answered. If a trial has no result within the timeout,
-// for example because its part of the cluster moved, another trial follows.
+// server that failed is broken: no request is sent for the time of a pause. Then one
+// request is sent as a trial. All requests are sent again once the server has answered.
+// If a trial has no result within the timeout, for example because its part of the
+// cluster moved, another trial follows.
 type circuits struct {
 	pause   time.Duration
 	timeout time.Duration // after which another trial may follow
@@ -35,7 +36,7 @@ func (c *circuits) enter(server string) (trial bool, err error) {
 		return false, nil
 	}
 	if left := time.Until(broken.until); left > 0 {
-		return false, fmt.Errorf("left alone for another %v after: %w", left, broken.cause)
+		return false, fmt.Errorf("no request is sent for another %v, since the server failed: %w", left, broken.cause)
 	}
 	broken.until = time.Now().Add(c.timeout)
 	return true, nil

@@ -22,7 +22,8 @@ type Client interface {
 // Runs that come while others are under way are then sent together.
 type Batcher interface {
 	Client
-	// RunAll is Run for several runs. It returns one answer for each run, in the same order.
+	// RunAll is like Run, for several runs. It returns one answer for each run, in the same
+	// order.
 	RunAll(ctx context.Context, runs []Run) []Answer
 }
 
@@ -30,7 +31,7 @@ type Batcher interface {
 // dead or only the old connections are.
 type Prober interface {
 	Client
-	// Probe is Run on a new connection, which it closes afterwards.
+	// Probe is like Run, but on a new connection, which it closes afterwards.
 	Probe(ctx context.Context, run Run) (string, error)
 }
 
@@ -52,7 +53,7 @@ type Answer struct {
 type ErrorKind int
 
 // The kinds of errors. After KindSilent and KindUnreachable, requests to that server fail
-// at once for the time of WithBreak; see there.
+// at once for a time; see WithBreak.
 const (
 	KindUnreachable ErrorKind = iota // no connection could be made; nothing was sent
 	KindSilent                       // no answer came in time

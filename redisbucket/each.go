@@ -7,10 +7,11 @@ import (
 	"github.com/aa014e13/tokenbucket"
 )
 
-// TryAcquireEach is TryAcquire with one cost for each limit, in the order of Limits: for
-// example, one request and 400 tokens. Either all costs are taken, or nothing is, and the
-// wait is that of the limit with the longest. The wait is Never for another number of costs
-// than limits. A limit whose cost is 0 is not asked, even in debt. Leases are not used.
+// TryAcquireEach is like TryAcquire, with one cost for each limit, in the order of Limits:
+// for example, one request and 400 tokens. It takes all of the costs or none of them. The
+// wait of a refusal is the longest that a limit requires. It is Never if the number of
+// costs differs from the number of limits. A limit with a cost of 0 does not count, even if
+// it is in debt. Leases are not used.
 func (b *Buckets) TryAcquireEach(ctx context.Context, key string, costs ...float64) (wait time.Duration, ok bool, err error) {
 	p := eachOf(costs)
 	if p.fits(b.limits) && p.isFree() {
@@ -19,9 +20,9 @@ func (b *Buckets) TryAcquireEach(ctx context.Context, key string, costs ...float
 	return b.tryAcquire(ctx, key, p)
 }
 
-// TakeEach is TryAcquireEach, and returns all figures that a response header needs. The
-// figures, Remaining among them, are in the unit of the Decision's Limit. For another
-// number of costs than limits, Limit is zero and LimitIndex -1.
+// TakeEach is like TryAcquireEach, but returns a Decision. Its numbers, such as
+// Remaining, are in the unit of its Limit. If the number of costs differs from the number
+// of limits, Limit is zero and LimitIndex is -1.
 func (b *Buckets) TakeEach(ctx context.Context, key string, costs ...float64) (tokenbucket.Decision, error) {
 	p := eachOf(costs)
 	if !p.fits(b.limits) {
@@ -30,20 +31,21 @@ func (b *Buckets) TakeEach(ctx context.Context, key string, costs ...float64) (t
 	return b.take(ctx, key, p)
 }
 
-// WaitEach is Wait with one cost for each limit, in the order of Limits. It returns
-// ErrInvalidCost for another number of costs than limits.
+// WaitEach is like Wait, with one cost for each limit, in the order of Limits. It returns
+// ErrInvalidCost if the number of costs differs from the number of limits.
 func (b *Buckets) WaitEach(ctx context.Context, key string, costs ...float64) error {
 	return b.wait(ctx, key, eachOf(costs))
 }
 
-// RefundEach is Refund with one number of tokens for each limit, in the order of Limits. It
-// returns ErrInvalidCost for another number than limits.
+// RefundEach is like Refund, with one number of tokens for each limit, in the order of
+// Limits. It returns ErrInvalidCost if the number of costs differs from the number of
+// limits.
 func (b *Buckets) RefundEach(ctx context.Context, key string, costs ...float64) error {
 	return b.refund(ctx, key, eachOf(costs))
 }
 
-// ChargeEach is Charge with one cost for each limit, in the order of Limits. It returns
-// ErrInvalidCost for another number of costs than limits.
+// ChargeEach is like Charge, with one cost for each limit, in the order of Limits. It
+// returns ErrInvalidCost if the number of costs differs from the number of limits.
 func (b *Buckets) ChargeEach(ctx context.Context, key string, costs ...float64) error {
 	return b.charge(ctx, key, eachOf(costs))
 }

@@ -56,9 +56,9 @@ func newServer(client Client, c config) *server {
 	return s
 }
 
-// exchange is a request and its answer. Either the answer settles it or its caller does, by
-// leaving, whichever comes first: then the caller has the answer, or the goroutine that
-// got the answer gives back what it took.
+// exchange is a request and its answer. It is settled once: by the answer, or by the caller
+// if the caller leaves first. If the answer settles it, the caller gets the answer.
+// Otherwise the goroutine that gets the answer gives back the tokens that it took.
 type exchange struct {
 	ctx      context.Context // the caller's
 	request  request

@@ -262,7 +262,7 @@ func TestServerThatFailedIsLeftAlone(t *testing.T) {
 		f.requireUnavailable(f.take(background))
 		begin, runs := time.Now(), f.Runs()
 		for range 100 {
-			f.requireUnavailable(f.take(background), "left alone", "timeout")
+			f.requireUnavailable(f.take(background), "no request is sent", "timeout")
 		}
 		require.Equal(t, runs, f.Runs())
 		require.Zero(t, time.Since(begin), "nobody queues")
@@ -303,7 +303,7 @@ func TestBreakIsConfigurable(t *testing.T) {
 		f.requireUnavailable(f.take(background))
 		time.Sleep(sec - 1)
 		f.Silence(false)
-		f.requireUnavailable(f.take(background), "left alone for another 1ns")
+		f.requireUnavailable(f.take(background), "no request is sent for another 1ns")
 		time.Sleep(time.Nanosecond)
 		require.NoError(t, f.take(background))
 	}, redisbucket.WithBreak(sec))
@@ -318,7 +318,7 @@ func TestATrialOfWhichNothingIsHeardIsFollowedByAnother(t *testing.T) {
 		f.requireUnavailable(f.take(background))
 		time.Sleep(100 * ms)
 		redisbucket.Try(f.buckets)
-		f.requireUnavailable(f.take(background), "left alone for another 500ms")
+		f.requireUnavailable(f.take(background), "no request is sent for another 500ms")
 		time.Sleep(500 * ms)
 		f.Silence(false)
 		require.NoError(t, f.take(background))
@@ -347,7 +347,7 @@ func TestImpatienceIsNotAFailure(t *testing.T) {
 		defer cancel()
 		require.ErrorIs(t, f.take(ctx), context.DeadlineExceeded)
 		f.to(510 * ms)
-		f.requireUnavailable(f.take(background), "left alone")
+		f.requireUnavailable(f.take(background), "no request is sent")
 		require.Len(t, f.failures, 1)
 	})
 }

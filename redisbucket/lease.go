@@ -19,15 +19,15 @@ type lease struct {
 	tokens  float64       // taken from the server, not spent yet
 	expires time.Duration // the instant at which the tokens are given back
 	seen    reading       // the server's latest answer
-	stands  bool          // seen is an upper bound: this process gave nothing back since
-	used    time.Duration // the latest request
+	stands  bool          // seen is an upper bound: this process has given nothing back since
+	used    time.Duration // the instant of the latest request
 	until   time.Duration // the latest instant that a refusal named, at most maxRefused after the refusal
 
 	place     *list.Element // in the list of idle leases; nil while a round trip is under way
 	waiting   []*caller     // callers that wait for the round trip, in order of arrival
 	watch     *time.Timer   // drops late callers; nil if no caller ever waited for another's round trip
-	watched   bool          // watch is set, to an instant at which no such caller is late yet, or just
-	refunding bool          // tokens were given back during the round trip: its answer does not stand
+	watched   bool          // watch is set, to the instant at which the first such caller is late, or before
+	refunding bool          // tokens were given back during the round trip: its answer is no upper bound
 }
 
 // reading is the state of a key's bucket on the server, from an answer. The server's
@@ -38,7 +38,7 @@ type reading struct {
 	asked, arrived time.Duration       // by the local clock
 }
 
-// outcome is a decision of a lease, and the figures that it was made of.
+// outcome is a decision of a lease, and the numbers from which it was made.
 type outcome struct {
 	granted bool
 	left    float64       // tokens of the lease before the decision
@@ -71,8 +71,8 @@ func (l *lease) grant(now time.Duration, cost float64) outcome {
 
 // refuse rejects a cost that the last known state cannot cover: since the server's last
 // answer, other requests have only taken tokens. It counts the refill from the instant at
-// which the server was asked, which is the most that may have been refilled: so it refuses
-// nothing that the server would admit.
+// which the server was asked. The real refill is not more, so refuse rejects nothing that
+// the server would admit.
 func (l *lease) refuse(limits tokenbucket.Limits, now time.Duration, cost float64) (o outcome, ok bool) {
 	if !l.stands || now-l.seen.asked >= maxRefused {
 		return o, false
@@ -109,8 +109,8 @@ func (l *lease) ends() time.Duration {
 
 // decision returns the Decision of an outcome. Its figures are those of the bucket in the
 // server's latest answer with the lease's tokens added, as if no other process had taken
-// anything since. It counts the refill from the instant at which the answer arrived, which is
-// the least that may have been refilled: so a wait is long enough.
+// anything since. It counts the refill from the instant at which the answer arrived. The real
+// refill is not less, so a wait is long enough.
 func (o outcome) decision(limits tokenbucket.Limits, cost float64) tokenbucket.Decision {
 	var few [2]tokenbucket.State
 	states := append(few[:0], o.seen.states...)

@@ -20,10 +20,10 @@ import (
 //   - Each key has at most one renewal under way, on behalf of all callers that wait. Callers
 //     that come meanwhile wait for it too, and are served in order of arrival.
 //
-// It is tempting to renew a lease before it is used up. But a lease holds no more than its
-// size, so an early renewal could take only the missing part, and with many callers that is
-// soon spent. A renewal of an empty lease takes a whole lease and the costs of all callers
-// that wait, and so lasts longer.
+// A lease is not renewed before it is used up. It holds no more than its size, so an early
+// renewal could take only the missing part, and many callers would soon spend that. The
+// renewal of an empty lease takes a whole lease and the costs of all callers that wait, so
+// it lasts longer.
 //
 // All instants count from origin, by the local monotonic clock. One timer, the sweeper, ends
 // all leases. It is set only while there are leases.
@@ -78,8 +78,8 @@ func (t *leases) covers(cost float64) bool {
 
 func (t *leases) now() time.Duration { return time.Since(t.origin) }
 
-// unlock unlocks mu, and then wakes the served callers. Woken before, they would only wait
-// for mu. The sends do not block: each caller gets one value.
+// unlock unlocks mu, and then wakes the served callers. If it woke them earlier, they
+// would only wait for mu. The sends do not block: each caller gets one value.
 func (t *leases) unlock() {
 	served := t.served
 	t.served = nil
@@ -134,7 +134,7 @@ func (t *leases) takeOrWait(ctx context.Context, key string, cost float64) (o ou
 }
 
 // peek returns the Decision that take would return, if take would not ask the server.
-// Otherwise ok is false, and held the number of tokens that the lease holds.
+// Otherwise ok is false, and held is the number of tokens that the lease holds.
 func (t *leases) peek(key string, cost float64) (d tokenbucket.Decision, held float64, ok bool) {
 	if !t.covers(cost) {
 		return d, 0, false
@@ -169,7 +169,7 @@ func (t *leases) leaseOfLocked(key string, now time.Duration) *lease {
 
 // makeRoomLocked looks at the eight leases that were used least recently, ends those that are
 // over or have no tokens, and reports whether there is room then. Leases with tokens stay:
-// to give one back costs as many round trips as a new one saves.
+// giving one back costs as many round trips as a new one saves.
 func (t *leases) makeRoomLocked(now time.Duration) bool {
 	looked := 0
 	for l := range t.table.oldest() {

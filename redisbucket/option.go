@@ -52,7 +52,7 @@ func (c *config) validate() error {
 	case c.timeout <= 0:
 		return fmt.Errorf("%w: WithTimeout(%v): choose a time above 0", tokenbucket.ErrInvalidOption, c.timeout)
 	case c.pause < 0:
-		return fmt.Errorf("%w: WithBreak(%v): choose a time above 0, or 0 to ask at once", tokenbucket.ErrInvalidOption, c.pause)
+		return fmt.Errorf("%w: WithBreak(%v): choose a time above 0, or 0 to send every request", tokenbucket.ErrInvalidOption, c.pause)
 	case c.lease != nil && !(c.lease.tokens > 0 && c.lease.tokens <= math.MaxFloat64):
 		return fmt.Errorf("%w: WithLease(%v, %v): choose a finite number of tokens above 0, or leave it out", tokenbucket.ErrInvalidOption, c.lease.tokens, c.lease.maxAge)
 	case c.lease != nil && c.lease.maxAge <= 0:
@@ -110,8 +110,9 @@ func WithFallback(fallback Fallback) Option {
 
 // WithErrorHandler sets a function that is called with each failure of a server, for example
 // to log it, even if the fallback then decides. It is not called for requests that are not
-// sent because of WithBreak, and once a minute if the server is too old to run the script. It
-// is called by any number of goroutines. By default, and for nil, there is none.
+// sent because of WithBreak, and at most once a minute for a server that is too old to run
+// the script. It is called by any number of goroutines. By default, and for nil, there is
+// none.
 func WithErrorHandler(handle func(error)) Option {
 	return func(c *config) { c.onError = handle }
 }
@@ -138,10 +139,10 @@ func WithInstrument(instrument func(redis.UniversalClient)) Option {
 // four keys have one. At most MaxLeases keys have leases at a time. Requests for other keys
 // cost one round trip, as without leases.
 //
-// The server's last answer is an upper bound: a cost that it could not cover is refused
-// in the process, without a round trip, until the instant that the refusal names, and at
-// most for a minute after the answer. When this process gives tokens back, that ends at once;
-// tokens that other processes give back are noticed at that instant.
+// The server's last answer is an upper bound. A cost that it could not cover is refused in
+// the process, without a round trip, until the instant that the refusal names, and at most
+// for a minute after the answer. If this process gives tokens back, the next request goes to
+// the server at once. Tokens that other processes give back are noticed only at that instant.
 //
 // Tokens are taken on the server before they are spent, so all processes together never get
 // more than capacity + refill * time from the first request on. In a window that begins

@@ -76,8 +76,8 @@ func (p price) canBePaid(limits tokenbucket.Limits) bool {
 	return ok
 }
 
-// legible returns the price to send to the script. For a price that is free or can never be
-// paid that is noCost: the script refuses it, and returns the bucket's state.
+// legible returns the price to send to the script. If the price is free or can never be
+// paid, that is noCost: the script refuses it, and returns the bucket's state.
 func (p price) legible(limits tokenbucket.Limits) price {
 	if !p.isFree() && p.canBePaid(limits) {
 		return p

@@ -26,7 +26,7 @@ func (r renewal) beginLocked() bool {
 }
 
 // lead carries the renewal out, in the caller's goroutine if the caller can wait for the
-// answer: to wake another goroutine would take as long as the answer does.
+// answer: waking another goroutine would take as long as the answer.
 func (r renewal) lead(ctx context.Context) {
 	if r.server.canWait(ctx) {
 		r.carryOut()
@@ -35,8 +35,8 @@ func (r renewal) lead(ctx context.Context) {
 	}
 }
 
-// carryOut asks the server for the tokens that newRequest returns, and serves the callers. No
-// caller is left waiting if it panics, for example in the error handler.
+// carryOut sends the request that newRequest returns, and serves the callers. No caller is
+// left waiting if it panics, for example in the error handler.
 func (r renewal) carryOut() {
 	defer r.underWay.Done()
 	r.gather()
@@ -65,8 +65,8 @@ func (r renewal) gather() {
 }
 
 // newRequest returns the request for the costs of all callers that wait and up to a whole
-// lease besides. Only the first caller's missing tokens must be there; the rest is taken if
-// it is.
+// lease besides. The bucket must hold only the tokens that the first caller lacks; the
+// request takes as many of the others as the bucket holds.
 func (r renewal) newRequest() (ctx context.Context, req request, now time.Duration) {
 	r.mu.Lock()
 	defer r.unlock()

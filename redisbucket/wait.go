@@ -17,12 +17,12 @@ import (
 //   - ErrInvalidCost for a cost that is negative or NaN
 //   - ErrCostExceedsCapacity for a cost above the capacity
 //   - a *DeadlineError, at once, if the wait would outlast the context's deadline
-//   - ErrUnavailable and ErrForeignKey, as all methods
+//   - ErrUnavailable and ErrForeignKey, as all methods do
 //
 // If the context ends while Wait sleeps, the cost is given back, which may take as long as
 // the timeout of WithTimeout. Later requests get the tokens; callers that sleep already are
-// not woken. If the server is away then, or the process dies, the tokens are lost: the
-// bucket has that much less, once.
+// not woken. If the server does not answer then, or the process dies, the tokens are lost:
+// the bucket has fewer, once.
 func (b *Buckets) Wait(ctx context.Context, key string, cost float64) error {
 	return b.wait(ctx, key, price{cost: cost})
 }
@@ -59,9 +59,9 @@ func patience(ctx context.Context) time.Duration {
 	return max(0, time.Until(deadline))
 }
 
-// sleep waits until a cost that was taken ahead of time has been refilled; if it was not
-// taken, it returns why. The wait counts from now, after the decision, so no caller returns
-// too early.
+// sleep waits until a cost that was taken ahead of time has been refilled. If the cost was
+// not taken, sleep returns the reason. The wait counts from now, after the decision, so no
+// caller returns too early.
 func (b *Buckets) sleep(ctx context.Context, r request, taken bool, wait time.Duration) error {
 	due := time.Now().Add(wait)
 	deadline, ok := ctx.Deadline()
