@@ -1,7 +1,6 @@
 package fit_test
 
 import (
-	"fmt"
 	"math"
 	"math/rand/v2"
 	"slices"
@@ -163,11 +162,4 @@ func TestCapacityIsLeastForAnyNumbers(t *testing.T) {
 		require.Zero(t, refusals(arrivals, tokenbucket.Limit{Capacity: got * (1 + 1e-12), RefillPerSec: refill}), "seed %d", seed)
 		require.NotZero(t, refusals(arrivals, tokenbucket.Limit{Capacity: got * (1 - 1e-6), RefillPerSec: refill}), "seed %d", seed)
 	}
-}
-
-func Example() {
-	arrivals := []fit.Arrival{{0, 1}, {0, 1}, {0, 1}, {0, 1}, {time.Second, 1}, {2 * time.Second, 1}}
-	capacity, err := fit.Capacity(slices.Values(arrivals), 0.5, 0)
-	fmt.Println(capacity, err)
-	// Output: 5 <nil>
 }

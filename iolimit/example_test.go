@@ -68,3 +68,22 @@ func ExampleNewListener() {
 	fmt.Println(answer.Status)
 	// Output: 404 Not Found
 }
+
+// A connection with a limit for each direction.
+func ExampleOption() {
+	download := tokenbucket.MustNew(tokenbucket.Limit{Capacity: 1000, RefillPerSec: 1e-3})
+	upload := tokenbucket.MustNew(tokenbucket.Limit{Capacity: 100, RefillPerSec: 1e-3})
+	near, far := net.Pipe()
+	conn := iolimit.NewConn(near, iolimit.WithRead(download), iolimit.WithWrite(upload))
+	defer conn.Close()
+	go io.Copy(far, far) // the other end sends everything back
+
+	fmt.Fprint(conn, "hello, world")
+	answer := make([]byte, 12)
+	_, err := io.ReadFull(conn, answer)
+	fmt.Printf("%s %v\n", answer, err)
+	fmt.Printf("left: %.0f bytes to read, %.0f to write\n", download.Tokens(), upload.Tokens())
+	// Output:
+	// hello, world <nil>
+	// left: 988 bytes to read, 88 to write
+}

@@ -75,6 +75,35 @@ func ExampleWithFallback() {
 	// false 0 <nil>
 }
 
+// sorry is a Fallback that admits nothing: the wait is always 5 s.
+type sorry struct{}
+
+func (sorry) Take(string, float64) tokenbucket.Decision {
+	return tokenbucket.Decision{Wait: 5 * time.Second, LimitIndex: -1}
+}
+
+func (sorry) Wait(context.Context, string, float64) error { return errors.New("no Redis: try later") }
+
+func (sorry) Refund(string, float64) error { return nil }
+
+// Use a Fallback of your own if an unlimited request does more harm than a refused one.
+func ExampleFallback() {
+	client := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"}) // nobody there
+	defer client.Close()
+	buckets, err := redisbucket.New(client, tokenbucket.Limit{Capacity: 6, RefillPerSec: 0.3},
+		redisbucket.WithTimeout(50*time.Millisecond), redisbucket.WithFallback(sorry{}))
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	d, err := buckets.Take(context.Background(), "alice", 1)
+	fmt.Println(d.OK, d.Wait, err)
+	fmt.Println(buckets.Wait(context.Background(), "alice", 1))
+	// Output:
+	// false 5s <nil>
+	// no Redis: try later
+}
+
 // exampleBuckets returns buckets on a Redis of their own, and what closes all of it.
 func exampleBuckets(limit tokenbucket.Limit) (buckets *redisbucket.Buckets, closeAll func()) {
 	addr, stop := exampleServer()

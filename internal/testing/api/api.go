@@ -1,6 +1,6 @@
-// Package api lists the exported names of a module's packages, one per line. Its test
-// compares the lists with the files in the folder api, so reviewers see each change of an
-// exported name.
+// Package api lists the exported names of a module's packages, one per line, and the types
+// without an example. Its tests compare the lists with the files in the folder api, so
+// reviewers see each change of an exported name, and require an example for each type.
 package api
 
 import (
@@ -22,7 +22,19 @@ import (
 // in which prefix stands for the module.
 func List(folder, prefix string) ([]string, error) {
 	var lines []string
-	err := filepath.WalkDir(folder, func(path string, entry fs.DirEntry, err error) error {
+	err := walk(folder, prefix, func(path, importPath string) error {
+		found, err := listPackage(path, importPath)
+		lines = append(lines, found...)
+		return err
+	})
+	slices.Sort(lines)
+	return lines, err
+}
+
+// walk visits each folder below one whose package others may import, and passes its import
+// path, in which prefix stands for the module.
+func walk(folder, prefix string, visit func(path, importPath string) error) error {
+	return filepath.WalkDir(folder, func(path string, entry fs.DirEntry, err error) error {
 		if err != nil || !entry.IsDir() {
 			return err
 		}
@@ -33,12 +45,8 @@ func List(folder, prefix string) ([]string, error) {
 		if err != nil {
 			return err
 		}
-		found, err := listPackage(path, filepath.ToSlash(filepath.Join(prefix, relative)))
-		lines = append(lines, found...)
-		return err
+		return visit(path, filepath.ToSlash(filepath.Join(prefix, relative)))
 	})
-	slices.Sort(lines)
-	return lines, err
 }
 
 // isApart reports whether a folder and all below it are outside the module's exported
@@ -48,14 +56,20 @@ func isApart(path, name string) bool {
 	return len(module) > 0 || name[0] == '.' || slices.Contains([]string{"internal", "examples", "testdata"}, name)
 }
 
+// importFolder returns the package in a folder, nil if there is none or it is a command.
+func importFolder(folder string) (*build.Package, error) {
+	found, err := build.ImportDir(folder, 0)
+	if _, none := err.(*build.NoGoError); none || err == nil && found.Name == "main" {
+		return nil, nil
+	}
+	return found, err
+}
+
 // listPackage lists the exported names in the files of a package that are compiled on
 // this platform, without tests.
 func listPackage(folder, importPath string) ([]string, error) {
-	compiled, err := build.ImportDir(folder, 0)
-	if _, none := err.(*build.NoGoError); none || compiled.Name == "main" {
-		return nil, nil
-	}
-	if err != nil {
+	compiled, err := importFolder(folder)
+	if compiled == nil || err != nil {
 		return nil, err
 	}
 	l := list{prefix: importPath + ": ", files: token.NewFileSet()}

@@ -19,17 +19,32 @@ const repository = "../../.."
 
 // TestAPIFiles compares each module that others import with its file in the folder api.
 func TestAPIFiles(t *testing.T) {
+	forEachModule(t, func(t *testing.T, folder, name string) {
+		lines, err := api.List(folder, name)
+		require.NoError(t, err)
+		require.NotEmpty(t, lines)
+		compare(t, filepath.Join(repository, "api", name+".txt"), strings.Join(lines, "\n")+"\n")
+	})
+}
+
+func forEachModule(t *testing.T, run func(t *testing.T, folder, name string)) {
 	for _, module := range []string{"", "fit", "grpclimit", "redisbucket"} {
 		t.Run("module "+module, func(t *testing.T) {
 			folder := filepath.Join(repository, module)
 			if _, err := os.Stat(filepath.Join(folder, "go.mod")); err != nil {
 				t.Skip("not in a clone of the repository")
 			}
-			lines, err := api.List(folder, name(module))
-			require.NoError(t, err)
-			require.NotEmpty(t, lines)
-			compare(t, filepath.Join(repository, "api", name(module)+".txt"), strings.Join(lines, "\n")+"\n")
+			run(t, folder, name(module))
 		})
+	}
+}
+
+// newFolder returns an empty folder, and a function that writes a file in it.
+func newFolder(t *testing.T) (folder string, write func(name, text string)) {
+	folder = t.TempDir()
+	return folder, func(name, text string) {
+		require.NoError(t, os.MkdirAll(filepath.Dir(filepath.Join(folder, name)), fs.ModePerm))
+		require.NoError(t, os.WriteFile(filepath.Join(folder, name), []byte(text), 0o644))
 	}
 }
 
@@ -51,11 +66,7 @@ func compare(t *testing.T, file, found string) {
 
 // TestList lists a package with one declaration of each kind.
 func TestList(t *testing.T) {
-	folder := t.TempDir()
-	write := func(name, text string) {
-		require.NoError(t, os.MkdirAll(filepath.Dir(filepath.Join(folder, name)), fs.ModePerm))
-		require.NoError(t, os.WriteFile(filepath.Join(folder, name), []byte(text), 0o644))
-	}
+	folder, write := newFolder(t)
 	write("a.go", `package a
 import "io"
 const Limit time.Duration = 5
