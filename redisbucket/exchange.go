@@ -27,14 +27,15 @@ type server struct {
 	onGiveBack func(key string) // if not nil, called with each key that got tokens back
 
 	batch    *batch       // nil: every request is sent by itself
-	direct   atomic.Int32 // callers that wait for an answer themselves
+	underWay atomic.Int32 // requests that have no answer yet
 	nearby   atomic.Bool  // the latest answer came fast
 	origin   time.Time
 	answered atomic.Int64 // when the latest answer came, in nanoseconds since the origin
 }
 
-// maxDirect is how many callers at most wait for an answer themselves, each on a
-// connection of its own. The requests of further callers go to the batch.
+// maxDirect is how many requests may be under way, each on a connection of its own, for
+// one more to be sent by itself. If there are more, each request goes to the batch: 8 of 64
+// callers on connections of their own would take as much processor time as the other 56.
 const maxDirect = 8
 
 func newServer(client Client, c config) *server {
@@ -98,8 +99,9 @@ func (s *server) ask(ctx context.Context, r request) (answer, error) {
 		}
 	}
 	e := &exchange{ctx: ctx, request: r, begun: s.now()}
-	if s.canWait(ctx) && s.beginDirect() {
-		defer s.direct.Add(-1)
+	few := s.underWay.Add(1) <= maxDirect
+	defer s.underWay.Add(-1)
+	if (few || s.batch == nil) && s.canWait(ctx) {
 		s.run(s.deadlines.after(ctx), e)
 		return e.answer, e.err
 	}
@@ -129,15 +131,6 @@ func (s *server) canWait(ctx context.Context) bool {
 	}
 	deadline, ok := ctx.Deadline()
 	return s.nearby.Load() && (!ok || time.Until(deadline) > s.deadlines.timeout)
-}
-
-// beginDirect reports whether one more caller may wait for the answer itself.
-func (s *server) beginDirect() bool {
-	if s.direct.Add(1) <= maxDirect || s.batch == nil {
-		return true
-	}
-	s.direct.Add(-1)
-	return false
 }
 
 // handOver lets another goroutine send the request, and waits until there is an answer or
