@@ -18,13 +18,14 @@ import (
 	"github.com/aa014e13/tokenbucket/keyed"
 )
 
-// asker takes cost at an instant since the bucket's origin, or says how long to wait.
+// asker takes a cost at an instant since the bucket's origin, or returns how long to
+// wait.
 type asker func(at time.Duration, cost float64) (wait time.Duration, ok bool)
 
 // exact is a peer whose clock can be set.
 type exact struct {
 	name    string
-	numbers func(vectors.Sequence) bool // whether it has a way to say them
+	numbers func(vectors.Sequence) bool // whether the peer can express its numbers
 	open    func(testing.TB, []tokenbucket.Limit) asker
 }
 
@@ -54,8 +55,8 @@ func wholeNumbers(s vectors.Sequence) bool {
 
 func isInt(x float64) bool { return x == math.Trunc(x) && math.Abs(x) <= math.MaxInt32 }
 
-// tickingNumbers is for juju's NewBucketWithRate, which panics where it finds no tick
-// for the rate.
+// tickingNumbers is for juju's NewBucketWithRate, which panics if it finds no tick for
+// the rate.
 func tickingNumbers(s vectors.Sequence) (ok bool) {
 	if !wholeNumbers(s) {
 		return false
@@ -65,8 +66,8 @@ func tickingNumbers(s vectors.Sequence) (ok bool) {
 	return true
 }
 
-// spacedNumbers is for throttled, which needs a nanosecond or more between tokens, and
-// a time to fill that a Duration can say.
+// spacedNumbers is for throttled, which needs a nanosecond or more between tokens, and a
+// time to fill that a Duration can express.
 func spacedNumbers(s vectors.Sequence) bool {
 	if !wholeNumbers(s) {
 		return false
@@ -78,7 +79,8 @@ func spacedNumbers(s vectors.Sequence) bool {
 // origin is when all buckets were made.
 var origin = time.Unix(1_000_000_000, 0)
 
-// handClock is set by hand, and never sleeps. It implements the Clock of ours and of juju.
+// handClock is set by hand, and never sleeps. It implements tokenbucket.Clock and juju's
+// Clock.
 type handClock struct{ now time.Time }
 
 func newHandClock() *handClock { return &handClock{origin} }
@@ -115,7 +117,7 @@ func askKeyed(tb testing.TB, limits []tokenbucket.Limit) asker {
 	}
 }
 
-// askRunningLevel is the formula as textbooks have it: every grant rounds the level.
+// askRunningLevel is the textbook formula: every grant rounds the level.
 func askRunningLevel(_ testing.TB, limits []tokenbucket.Limit) asker {
 	l, tokens, last := limits[0], limits[0].Capacity, time.Duration(0)
 	return func(at time.Duration, cost float64) (time.Duration, bool) {
@@ -140,8 +142,8 @@ func nanoseconds(seconds float64) time.Duration {
 	return tokenbucket.Never
 }
 
-// askRate learns the wait as its documentation says: from a reservation that it then
-// cancels.
+// askRate gets the wait as the documentation of x/time/rate says: from a reservation,
+// which it then cancels.
 func askRate(_ testing.TB, limits []tokenbucket.Limit) asker {
 	limiter := rate.NewLimiter(rate.Limit(limits[0].RefillPerSec), int(limits[0].Capacity))
 	return func(at time.Duration, cost float64) (time.Duration, bool) {
@@ -207,8 +209,8 @@ func askThrottled(tb testing.TB, limits []tokenbucket.Limit) asker {
 // marks counts what a peer got wrong.
 type marks struct {
 	sequences, decisions, wrongDecisions int
-	waits, wrongWaits                    int           // where the refusal was right
-	worst                                time.Duration // of those where both are times
+	waits, wrongWaits                    int           // if the refusal was right
+	worst                                time.Duration // of the waits that are not Never
 }
 
 // judge returns false for a wrong decision.
@@ -231,7 +233,8 @@ func (m *marks) judge(want vectors.Step, wait time.Duration, ok bool) bool {
 	return true
 }
 
-// sequence ends with the first wrong decision: what comes after it has another past.
+// sequence ends at the first wrong decision, since the right answers after it no longer
+// apply.
 func (m *marks) sequence(s vectors.Sequence, ask asker) {
 	m.sequences++
 	for _, step := range s.Steps {

@@ -17,14 +17,14 @@ import (
 	"github.com/aa014e13/tokenbucket"
 )
 
-// fair is a peer with a queue, or with a wait to come back after.
+// fair is a peer with a queue, or with refusals that report a wait.
 type fair struct {
 	name       string
 	cancelable bool
 	open       func(testing.TB) queue
 }
 
-// queue is a bucket of 10 tokens, 10 a second, all spent.
+// queue is an empty bucket of capacity 10 that refills 10 tokens a second.
 type queue struct {
 	wait func(ctx context.Context, cost int) error
 	try  func() bool // for a token
@@ -103,8 +103,8 @@ func comeBack(ctx context.Context, cost int, ask func(int) (time.Duration, bool)
 
 const longest = time.Minute // that a waiter stays
 
-// largeAmongSmall returns when a waiter for 5 tokens leaves, while others try for one
-// token twice as often as one comes.
+// largeAmongSmall returns when a waiter for 5 tokens leaves, while others try to take one
+// token twice as often as one is refilled.
 func largeAmongSmall(tb testing.TB, p fair) time.Duration {
 	ctx, cancel := context.WithTimeout(context.Background(), longest)
 	defer cancel()
@@ -125,10 +125,10 @@ func largeAmongSmall(tb testing.TB, p fair) time.Duration {
 	}
 }
 
-// afterCancelled returns when a waiter for one token leaves that came after one for 5,
-// which gave up after 0.1 s.
+// afterCancelled returns when a waiter for one token leaves. It came after a waiter for
+// 5, which gave up after 0.1 s.
 func afterCancelled(tb testing.TB, p fair) time.Duration {
-	ctx, cancel := context.WithCancel(context.Background()) // a deadline would be seen beforehand
+	ctx, cancel := context.WithCancel(context.Background()) // a peer would notice a deadline in advance
 	defer time.AfterFunc(100*time.Millisecond, cancel).Stop()
 	q, start := p.open(tb), time.Now()
 	done := make(chan struct{})
@@ -144,8 +144,8 @@ func afterCancelled(tb testing.TB, p fair) time.Duration {
 }
 
 // TestFairness reports, on a virtual clock, how long a large request waits among small
-// ones, and what those behind a waiter gain when it gives up. At best it is 0.5 s, the
-// time in which 5 tokens come, and 0.1 s.
+// ones, and how long a waiter waits when the one ahead of it gives up. The best results
+// are 0.5 s, the time in which 5 tokens are refilled, and 0.1 s.
 func TestFairness(t *testing.T) {
 	for _, p := range fairs {
 		t.Run(p.name, func(t *testing.T) {

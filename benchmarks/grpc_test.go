@@ -51,8 +51,8 @@ func interceptBare(_ testing.TB, l tokenbucket.Limit) grpc.UnaryServerIntercepto
 	}
 }
 
-// interceptFigures limits nothing either. It sends what ours does, from constants: what
-// that costs over the bare handler is gRPC's own.
+// interceptFigures limits nothing either. It sends the figures of tokenbucket as
+// constants: what that costs in addition to the bare handler is gRPC's own cost.
 func interceptFigures(tb testing.TB, l tokenbucket.Limit) grpc.UnaryServerInterceptor {
 	trailer := metadata.Pairs("ratelimit", `"default";r=0;t=3600`, "ratelimit-policy", `"default";q=1;w=3600`)
 	answer := must[*status.Status](tb)(status.New(codes.ResourceExhausted, "rate limit exceeded: retry in 3600000 ms").WithDetails(
@@ -71,7 +71,7 @@ func interceptFigures(tb testing.TB, l tokenbucket.Limit) grpc.UnaryServerInterc
 	}
 }
 
-// allowing is x/time/rate as go-grpc-middleware asks for it: one limiter for all.
+// allowing is x/time/rate in the form that go-grpc-middleware needs: one limiter for all.
 type allowing struct{ *rate.Limiter }
 
 func (a allowing) Limit(context.Context) error {
@@ -96,7 +96,7 @@ var grpcMethod = &grpc.UnaryServerInfo{FullMethod: "/bench.Service/Method"}
 
 func answerEmpty(context.Context, any) (any, error) { return &emptypb.Empty{}, nil }
 
-// call returns what sends calls through a server on loopback TCP.
+// call returns a function that sends calls through a server on loopback TCP.
 func (i interceptor) call(tb testing.TB, l load) (admit func() bool) {
 	limit := i.make(tb, l.limit)
 	server := grpc.NewServer()
@@ -121,12 +121,12 @@ func (i interceptor) call(tb testing.TB, l load) (admit func() bool) {
 	return l.ready(func() bool { return conn.Invoke(tb.Context(), grpcMethod.FullMethod, request, response) == nil })
 }
 
-// nowhere is a call whose trailers go nowhere.
+// nowhere is a call whose trailers are not sent.
 type nowhere struct{ grpc.ServerTransportStream }
 
 func (nowhere) SetTrailer(metadata.MD) error { return nil }
 
-// alone returns what calls the interceptor without a network.
+// alone returns a function that calls the interceptor without a network.
 func (i interceptor) alone(tb testing.TB, l load) func() error {
 	limit := i.make(tb, l.limit)
 	ctx := peer.NewContext(tb.Context(), &peer.Peer{Addr: &net.TCPAddr{IP: net.IPv4(192, 0, 2, 1), Port: 40000}})

@@ -16,7 +16,7 @@ import (
 // ours is the row of the library in every table, or what its row begins with.
 const ours = "tokenbucket"
 
-// must passes a value on that was made without an error.
+// must returns a value, or fails if there is an error.
 func must[T any](tb testing.TB) func(T, error) T {
 	return func(v T, err error) T {
 		tb.Helper()
@@ -36,7 +36,7 @@ func interval(l tokenbucket.Limit) time.Duration {
 	return time.Duration(math.Round(float64(time.Second) / l.RefillPerSec))
 }
 
-// load is a limit under which one request after another is answered in one way.
+// load is a limit under which all requests get the same answer.
 type load struct {
 	name     string
 	limit    tokenbucket.Limit
@@ -49,7 +49,7 @@ var (
 	refused  = load{"refused", tokenbucket.Limit{Capacity: 1, RefillPerSec: 1.0 / 3600}, false}
 )
 
-// ready spends the one token of a load that is refused.
+// ready takes the only token of a load whose requests are refused.
 func (l load) ready(admit func() bool) func() bool {
 	if !l.admitted {
 		admit()
@@ -57,7 +57,7 @@ func (l load) ready(admit func() bool) func() bool {
 	return admit
 }
 
-// serial measures one goroutine's decisions, all of which are to come out as want.
+// serial measures the decisions of one goroutine, all of which must be want.
 func serial(b *testing.B, peer string, want bool, admit func() bool) {
 	wrong := 0
 	for b.Loop() {
@@ -69,7 +69,7 @@ func serial(b *testing.B, peer string, want bool, admit func() bool) {
 }
 
 // parallel measures the decisions of as many goroutines as there are processors. Each
-// of them gets an admit of its own from each.
+// goroutine gets its own admit from each.
 func parallel(b *testing.B, peer string, want bool, each func() (admit func() bool)) {
 	var all atomic.Int64
 	b.RunParallel(func(pb *testing.PB) {
@@ -84,8 +84,8 @@ func parallel(b *testing.B, peer string, want bool, each func() (admit func() bo
 	reportWrong(b, peer, int(all.Load()))
 }
 
-// reportWrong reports the share of decisions that were wrong. If one of ours was, the
-// benchmark fails.
+// reportWrong reports the share of decisions that were wrong. If a decision of
+// tokenbucket was wrong, the benchmark fails.
 func reportWrong(b *testing.B, peer string, wrong int) {
 	b.ReportMetric(100*float64(wrong)/float64(b.N), "%wrong")
 	if wrong > 0 && strings.HasPrefix(peer, ours) {

@@ -50,8 +50,8 @@ func wrapBare(_ testing.TB, l tokenbucket.Limit, next http.Handler) http.Handler
 	return next
 }
 
-// wrapFields limits nothing either. It answers as ours does, each time alike: what
-// that costs over the bare handler is the header's and the writer's own.
+// wrapFields limits nothing either. It sends the answers of tokenbucket as constants:
+// what that costs in addition to the bare handler is the cost of header and writer.
 func wrapFields(_ testing.TB, l tokenbucket.Limit, next http.Handler) http.Handler {
 	values := &fieldtest.Values{"1", "0", "3600", `"default";r=0;t=3600`, `"default";q=1;w=3600`, "3600", "application/problem+json", "no-store"}
 	if l == refused.limit {
@@ -64,7 +64,7 @@ func tooMany(w http.ResponseWriter, _ *http.Request) {
 	http.Error(w, http.StatusText(http.StatusTooManyRequests), http.StatusTooManyRequests)
 }
 
-// wrapRate is what one writes by hand: one limiter for all, and no field.
+// wrapRate is middleware as people write it by hand: one limiter for all, and no field.
 func wrapRate(_ testing.TB, l tokenbucket.Limit, next http.Handler) http.Handler {
 	limiter := rate.NewLimiter(rate.Limit(l.RefillPerSec), int(l.Capacity))
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -111,8 +111,8 @@ func wrapTollbooth(_ testing.TB, l tokenbucket.Limit, next http.Handler) http.Ha
 	return tollbooth.LimitHandler(tollbooth.NewLimiter(l.RefillPerSec, nil).SetBurst(int(l.Capacity)), next)
 }
 
-// serve returns what sends one request after another through a peer, each recorded
-// anew. The first has been sent.
+// serve returns a function that sends one request after another through a peer, each with
+// a new recorder. serve has sent the first request.
 func (m middleware) serve(tb testing.TB, l load) (admit func() bool, answer func() *httptest.ResponseRecorder) {
 	handler := m.wrap(tb, l.limit, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusOK) }))
 	r := httptest.NewRequest(http.MethodGet, "/", nil)
@@ -156,7 +156,7 @@ func TestHTTPFields(t *testing.T) {
 	}
 }
 
-// TestHTTPConstants holds the row of constants to what ours answers.
+// TestHTTPConstants compares the row of constants with the answers of tokenbucket.
 func TestHTTPConstants(t *testing.T) {
 	answers := func(wrap func(testing.TB, tokenbucket.Limit, http.Handler) http.Handler, l load) *httptest.ResponseRecorder {
 		admit, answer := middleware{wrap: wrap}.serve(t, l)

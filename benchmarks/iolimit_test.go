@@ -23,7 +23,7 @@ import (
 // throttler is a way to limit a writer to the refill of a limit, in bytes per second.
 type throttler struct {
 	name     string
-	capacity func(tokenbucket.Limit) float64 // what it passes at once at first, in bytes
+	capacity func(tokenbucket.Limit) float64 // what it passes at once at the start, in bytes
 	limit    func(l tokenbucket.Limit, w io.Writer) io.Writer
 }
 
@@ -82,7 +82,7 @@ func throttleAsRclone(l tokenbucket.Limit, w io.Writer) io.Writer {
 	})
 }
 
-// resticCapacity returns what flows in a second.
+// resticCapacity returns the refill of a second.
 func resticCapacity(l tokenbucket.Limit) float64 { return math.Floor(l.RefillPerSec) }
 
 // throttleAsRestic waits for a whole buffer, at most the capacity at a time, and then writes it.
@@ -100,7 +100,7 @@ func throttleAsRestic(l tokenbucket.Limit, w io.Writer) io.Writer {
 	})
 }
 
-// destination is memory that bytes are copied to. It notes when they came.
+// destination is memory that bytes are copied to. It notes when they arrived.
 type destination struct {
 	start  time.Time
 	memory []byte
@@ -112,8 +112,8 @@ func (d *destination) Write(p []byte) (int, error) {
 	return copy(d.memory, p), nil
 }
 
-// BenchmarkBytes copies what a full bucket holds and what flows in a second, in buffers of
-// a second or 1 MiB. It reports the share of the rate that was reached after the first
+// BenchmarkBytes copies what a full bucket holds plus the refill of a second, in buffers
+// of a second or 1 MiB. It reports the share of the rate that was reached after the first
 // bytes, how far any window ran ahead of the rate, and the processor time.
 func BenchmarkBytes(b *testing.B) {
 	for _, size := range []struct {

@@ -15,7 +15,8 @@ import (
 	"github.com/aa014e13/tokenbucket/keyed"
 )
 
-// slow admits everything for long, and lets no key fill and be forgotten meanwhile.
+// slow admits all requests for a long time. No key becomes full, and so forgotten, in
+// that time.
 var slow = tokenbucket.Limit{Capacity: 1 << 28, RefillPerSec: 0.05}
 
 const (
@@ -23,7 +24,8 @@ const (
 	accesses = 1 << 20 // in a sequence of keys, drawn beforehand
 )
 
-// clients are a million keys in no order, out of one string to spare the collector.
+// clients are a million keys in no order. They are parts of one string, to reduce the
+// work of the garbage collector.
 var clients = sync.OnceValue(func() []string {
 	var all strings.Builder
 	ends := make([]int, million)
@@ -40,7 +42,7 @@ var clients = sync.OnceValue(func() []string {
 	return keys
 })
 
-// crowd is how many clients there are, and in what orders they ask.
+// crowd is a number of clients, and the orders in which they send requests.
 type crowd struct {
 	keys   int
 	orders []order
@@ -83,19 +85,20 @@ func draw(pick func(*rand.Rand) uint64) func() []string {
 	})
 }
 
-// mapLookup is the limit of the machine for limiters that keep their keys in a map.
+// mapLookup measures the machine: a limiter that keeps its keys in a map cannot be
+// faster.
 var mapLookup = perKey{"(map-lookup)", func(testing.TB, tokenbucket.Limit) func(string) bool {
 	m := map[string]*int{}
 	return func(key string) bool {
-		if m[key] == nil { // only before it is measured
+		if m[key] == nil { // only before the measurement
 			m[key] = new(int)
 		}
 		return true
 	}
 }}
 
-// BenchmarkKeyed is one limiter for each key, all keys known beforehand, and what a
-// million of them take in memory besides the keys themselves.
+// BenchmarkKeyed measures one limiter for each key. All keys are known before. It also
+// measures how much memory a million of them take, without the keys themselves.
 func BenchmarkKeyed(b *testing.B) {
 	for _, p := range append(perKeys[:len(perKeys):len(perKeys)], mapLookup) {
 		b.Run(p.name, func(b *testing.B) {
@@ -165,7 +168,8 @@ func benchmarkRare(b *testing.B, p perKey, n int) {
 	})
 }
 
-// inOrder returns what goes through the keys, each time from another place.
+// inOrder returns a function whose results go through the keys, each from another place
+// on.
 func inOrder(keys []string, admit func(string) bool) func() func() bool {
 	return func() func() bool {
 		i := rand.IntN(accesses)
@@ -173,7 +177,7 @@ func inOrder(keys []string, admit func(string) bool) func() func() bool {
 	}
 }
 
-// heap returns what lives on the heap.
+// heap returns the sizes of the live objects on the heap.
 func heap() runtime.MemStats {
 	var stats runtime.MemStats
 	runtime.GC()

@@ -5,10 +5,10 @@
 //	go run . -tables 1,3 -rounds 10
 //	go run . -update                    # into README.md and results
 //
-// Each round runs every peer once, one after the other, so that what else the machine
-// does hits all alike. Ratios are taken within a round; a table shows their median
-// and, in brackets, the least and the largest. What is measured stands in the tests
-// of this module, a file for each table; this program only runs them and counts.
+// Each round runs every peer once, one after the other, so that other load on the machine
+// affects all alike. Ratios are taken within a round; a table shows their median and, in
+// brackets, the least and the largest. The measurements are in the tests of this module,
+// one file for each table. This program only runs them and makes the tables.
 package main
 
 import (
@@ -29,8 +29,8 @@ import (
 var (
 	numbers = flag.String("tables", allNumbers(), "which tables, by number")
 	rounds  = flag.Int("rounds", 6, "how often each peer is measured")
-	folder  = flag.String("results", "", "a folder that keeps the raw output, a file for each table: this run adds to it, and the tables show all rounds in it")
-	update  = flag.Bool("update", false, "measure for README.md: write the raw output to results, instead of what is there, and all tables to README.md")
+	folder  = flag.String("results", "", "a folder for the raw output, one file for each table: this run adds its rounds, and the tables show all rounds in the folder")
+	update  = flag.Bool("update", false, "measure for README.md: replace the raw output in results, and write all tables to README.md")
 )
 
 func main() {
@@ -41,7 +41,7 @@ func main() {
 	}
 }
 
-// measure runs the tables that were asked for, and writes them.
+// measure runs the tables that the flags name, and writes them.
 func measure(w io.Writer) error {
 	asked, err := askedTables()
 	if err != nil {
@@ -93,7 +93,7 @@ func askedTables() ([]table, error) {
 // rawFile returns the path of a table's raw output.
 func (t table) rawFile() string { return filepath.Join(*folder, "table-"+t.number+".txt") }
 
-// discard removes the raw output that is measured anew.
+// discard removes the raw output of the tables that are measured again.
 func discard(asked []table) error {
 	for _, t := range asked {
 		if *rounds == 0 {
@@ -159,7 +159,7 @@ func writeTables(w io.Writer, asked []table) error {
 	return nil
 }
 
-// updateReadme replaces the tables, which come last, by all those of the raw output.
+// updateReadme replaces the tables, at the end of the page, by those of all raw output.
 func updateReadme(path string) error {
 	const heading = "## The tables\n"
 	text, err := os.ReadFile(path)
@@ -178,7 +178,8 @@ func updateReadme(path string) error {
 	return os.WriteFile(path, written.Bytes(), 0o644)
 }
 
-// run runs a round of a table; what comes out alike each time, in the first.
+// run runs a round of a table. It runs tests, whose results are always the same, only in
+// the first round.
 func (t table) run(w io.Writer, binary string, round int) error {
 	if t.test != "" && round == 0 {
 		if err := run(w, binary, "-test.v", "-test.run=^"+t.test+"$"); err != nil {

@@ -10,7 +10,7 @@ import (
 	"github.com/aa014e13/tokenbucket"
 )
 
-// machine is what no limiter can do without: its limits stand beside the peers.
+// machine measures operations that every limiter needs, as lower bounds for the peers.
 var machine = []single{
 	{name: "(call)", admitsOnly: true, open: openCall},
 	{name: "(time.Since)", admitsOnly: true, open: openSince},
@@ -20,7 +20,7 @@ var machine = []single{
 	{name: "(mutex)", admitsOnly: true, open: openMutex},
 }
 
-// openCall is what the harness itself costs.
+// openCall measures the cost of the benchmark itself.
 func openCall(testing.TB, tokenbucket.Limit) func() bool {
 	return func() bool { return true }
 }
@@ -45,7 +45,7 @@ func openSinceSwap(testing.TB, tokenbucket.Limit) func() bool {
 	return func() bool { return swap(&word, int64(time.Since(origin))) }
 }
 
-// swap tries until no other goroutine changed the word meanwhile.
+// swap tries again until no other goroutine has changed the word in between.
 func swap(word *atomic.Int64, add int64) bool {
 	for {
 		old := word.Load()
@@ -66,9 +66,8 @@ func openMutex(testing.TB, tokenbucket.Limit) func() bool {
 	}
 }
 
-// BenchmarkOne is one limiter that is full at each request, one that drains, and one that
-// refuses everything. Peers
-// that know only keys have one key.
+// BenchmarkOne measures one limiter that is full at each request, one that drains, and
+// one that refuses everything. Peers that need keys have one key.
 func BenchmarkOne(b *testing.B) {
 	all := append(singles[:len(singles):len(singles)], machine...)
 	for _, p := range perKeys[2:] {

@@ -58,7 +58,7 @@ var perKeys = []perKey{
 	{"tollbooth", openTollbooth},
 }
 
-// oneKey makes a single limiter of a peer that has one for each key.
+// oneKey turns a peer that has a limiter for each key into a single limiter.
 func (p perKey) oneKey() single {
 	return single{name: p.name, open: func(tb testing.TB, l tokenbucket.Limit) func() bool {
 		admit := p.open(tb, l)
@@ -76,13 +76,13 @@ func openBucket(_ testing.TB, l tokenbucket.Limit) func() bool {
 	return func() bool { _, ok := bucket.TryAcquire(1); return ok }
 }
 
-// openTake is openBucket with everything a header needs.
+// openTake is like openBucket, but calls Take, which returns all that a header needs.
 func openTake(_ testing.TB, l tokenbucket.Limit) func() bool {
 	bucket := tokenbucket.MustNew(l)
 	return func() bool { return bucket.Take(1).OK }
 }
 
-// openTwo is openBucket with a second limit, which is twice the first.
+// openTwo is like openBucket, with a second limit, which is twice the first.
 func openTwo(_ testing.TB, l tokenbucket.Limit) func() bool {
 	bucket := tokenbucket.MustNew(l, twice(l))
 	return func() bool { _, ok := bucket.TryAcquire(1); return ok }
@@ -118,7 +118,7 @@ func openUber(testing.TB, tokenbucket.Limit) func() bool {
 	return func() bool { limiter.Take(); return true }
 }
 
-// idiom is what is written most often: a map of limiters behind a mutex.
+// idiom is the code that people write most often: a map of limiters behind a mutex.
 type idiom struct {
 	limit    tokenbucket.Limit
 	mu       sync.Mutex

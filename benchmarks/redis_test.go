@@ -31,7 +31,7 @@ var shareds = []shared{
 	{"throttled", shareThrottled},
 }
 
-// sharePing is what connections and server can do at most.
+// sharePing measures how much connections and server can do at most.
 func sharePing(_ testing.TB, client redis.UniversalClient, _ tokenbucket.Limit) func(string) bool {
 	return func(string) bool { return client.Ping(context.Background()).Err() == nil }
 }
@@ -87,7 +87,7 @@ func (t *trips) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Proces
 	}
 }
 
-// startRedis returns a client of a server of our own, whose round trips are counted.
+// startRedis starts a server, and returns a client that counts its round trips.
 func startRedis(tb testing.TB) (redis.UniversalClient, *trips) {
 	options := redis.Options{Addr: redistest.Start(tb).Addr, PoolSize: 64, ReadTimeout: patience, ContextTimeoutEnabled: true}
 	client, counted := redis.NewClient(&options), new(trips)
@@ -99,8 +99,8 @@ func startRedis(tb testing.TB) (redis.UniversalClient, *trips) {
 	return client, counted
 }
 
-// BenchmarkRedis is decisions on one server: all of them are to be admitted, and all
-// but the leased ones are written.
+// BenchmarkRedis measures decisions on one server. All of them must be admitted, and all
+// but the leased ones write to the server.
 func BenchmarkRedis(b *testing.B) {
 	client, counted := startRedis(b)
 	admits := map[string]func(string) bool{}
@@ -119,7 +119,7 @@ func BenchmarkRedis(b *testing.B) {
 	}
 }
 
-// inTurn lets keys come one after the other, each as often.
+// inTurn returns a sequence in which each of n keys comes in turn.
 func inTurn(n int) func() []string {
 	next := 0
 	return draw(func(*rand.Rand) uint64 {
@@ -128,7 +128,7 @@ func inTurn(n int) func() []string {
 	})
 }
 
-// askAll lets n clients ask for the keys in turn, and counts what that costs in round trips.
+// askAll lets n clients request the keys in turn, and reports the round trips per decision.
 func askAll(b *testing.B, peer string, n int, keys []string, admit func(string) bool, counted *trips) {
 	var wrong atomic.Int64
 	before := counted.Load()

@@ -15,15 +15,15 @@ import (
 	"golang.org/x/perf/benchfmt"
 )
 
-// results are all that the test binary said, by benchmark or test.
+// results holds all that the test binary printed, by benchmark or test.
 type results struct {
 	grids   map[string]*grid
 	machine string // the processor
 }
 
-// grid is what one benchmark or test said of each peer: its rows, and its columns.
+// grid holds the results of one benchmark or test: a row for each peer, and its columns.
 type grid struct {
-	rows, columns []string           // as they came
+	rows, columns []string           // in the order of the output
 	values        map[cell][]float64 // of each round
 	texts         map[cell]string
 }
@@ -52,7 +52,7 @@ func appendNew(names []string, name string) []string {
 	return append(names, name)
 }
 
-// columnsOf returns the columns that contain part and have something in a unit.
+// columnsOf returns the columns that contain part and have a value in a unit.
 func (g *grid) columnsOf(unit, part string) []string {
 	return slices.DeleteFunc(slices.Clone(g.columns), func(column string) bool {
 		return !strings.Contains(column, part) || !slices.ContainsFunc(g.rows, func(row string) bool {
@@ -61,7 +61,7 @@ func (g *grid) columnsOf(unit, part string) []string {
 	})
 }
 
-// parse reads benchmarks in their usual format, and tests' attributes.
+// parse reads benchmarks in their usual format, and the attributes of tests.
 func parse(raw io.Reader) (*results, error) {
 	r := &results{grids: map[string]*grid{}}
 	var copied bytes.Buffer
@@ -81,7 +81,7 @@ func parse(raw io.Reader) (*results, error) {
 	return r, reader.Err()
 }
 
-// addAttribute takes a line such as "=== ATTR  Test/row column text".
+// addAttribute adds a line such as "=== ATTR Test/row column text".
 func (r *results) addAttribute(line string) {
 	rest, ok := strings.CutPrefix(line, "=== ATTR  ")
 	if !ok {
@@ -96,7 +96,7 @@ func (r *results) addAttribute(line string) {
 	g.texts[g.at(row, fields[1], "")] = fields[2]
 }
 
-// addBenchmark takes a result of Benchmark/row/column-cpu.
+// addBenchmark adds a result of Benchmark/row/column-cpu.
 func (r *results) addBenchmark(result *benchfmt.Result) {
 	r.machine = result.GetConfig("cpu")
 	base, parts := result.Name.Parts()
@@ -162,7 +162,7 @@ func largest(values []float64) float64 {
 	return most
 }
 
-// rounds returns how many there were.
+// rounds returns the number of rounds.
 func (r *results) rounds() int {
 	most := 0
 	for _, g := range r.grids {
@@ -173,7 +173,7 @@ func (r *results) rounds() int {
 	return most
 }
 
-// writeMachine says when, where and with what versions it was measured.
+// writeMachine writes the date, the machine and the versions of the measurement.
 func (r *results) writeMachine(w io.Writer) error {
 	fmt.Fprintf(w, "%s, %s, %s/%s, %d processors (%s), %d rounds; ",
 		time.Now().Format("2 January 2006"), runtime.Version(), runtime.GOOS, runtime.GOARCH, runtime.NumCPU(), strings.TrimSpace(r.machine), r.rounds())

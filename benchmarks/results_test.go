@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestTableFromRawOutput holds a table to two rounds of a benchmark and an attribute.
+// TestTableFromRawOutput makes a table from two rounds of a benchmark and an attribute.
 func TestTableFromRawOutput(t *testing.T) {
 	raw := `goos: linux
 cpu: Abacus

@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// table is the benchmarks of a round that make a table of README.md, and its columns.
+// table describes a table of README.md: the benchmarks of a round, and the columns.
 type table struct {
 	number, title string
 	note          string
@@ -39,7 +39,7 @@ func difference(value, base float64) float64 { return value - base }
 var tables = []table{
 	{
 		number: "1", title: "One limiter",
-		note:  "Rows in brackets are the limits of the machine; (call) is the harness itself. go-limiter, throttled, ulule and tollbooth have one key. @ is GOMAXPROCS. failsafe, go-limiter and ulule count in windows; tailscale knows neither costs nor waits.",
+		note:  "Rows in brackets measure the machine, and (call) measures the benchmark itself. go-limiter, throttled, ulule and tollbooth have one key. @ is GOMAXPROCS. failsafe, go-limiter and ulule count in windows; tailscale has no costs and reports no waits.",
 		bench: "One",
 		passes: []pass{
 			{"./.*/serial", "30ms", "1"},
@@ -47,83 +47,83 @@ var tables = []table{
 		},
 		views: []view{
 			{unit: "ns/op", caption: "Time per decision: x-time-rate in ns, the others as a ratio to it", base: "x-time-rate", compare: ratio, format: "%.2f"},
-			{unit: "ns/op", caption: "The same beside one clock read and one compare-and-swap", base: "(time.Since,CAS)", compare: ratio, format: "%.2f", columns: "draining serial"},
+			{unit: "ns/op", caption: "The same, as a ratio to one clock read and one compare-and-swap", base: "(time.Since,CAS)", compare: ratio, format: "%.2f", columns: "draining serial"},
 		},
 	},
 	{
 		number: "2", title: "One limiter for each key",
-		note:  "idiom is a map of x/time/rate's limiters behind one mutex. rare: the clients ask in turn, on a clock that advances by 1 us for each decision, and each finds its bucket full again; only these two read such a clock.",
+		note:  "idiom is a map of x/time/rate's limiters behind one mutex. In the columns named rare, the clients send requests in turn, on a clock that advances by 1 us for each decision, and each finds its bucket full. Only idiom and tokenbucket can use such a clock.",
 		bench: "Keyed",
 		passes: []pass{
 			{".", "300ms", "2"},
 		},
 		views: []view{
 			{unit: "ns/op", caption: "Time per decision: idiom in ns, the others as a ratio to it", base: "idiom", compare: ratio, format: "%.2f"},
-			{unit: "B/key", caption: "Bytes per key besides the key itself", format: "%.0f", columns: "1M-uniform"},
+			{unit: "B/key", caption: "Bytes per key, without the key itself", format: "%.0f", columns: "1M-uniform"},
 			{unit: "objects/key", caption: "Objects per key", format: "%.2f", columns: "1M-uniform"},
 		},
 	},
 	{
 		number: "3", title: "HTTP middleware",
-		note:   "Over a bare handler with a recorder, which makes a header for each request and copies it, as net/http's server does; by the client's address, but x-time-rate, which is one limiter for all, by hand, without fields. (fields) limits nothing, and sets what tokenbucket does from constants, with no allocation of its own: five fields, and on a refusal Retry-After and the body as well. That is what these cost in any code; the rest is the cost of the limiter.",
+		note:   "Figures are in addition to those of a bare handler with a recorder, which makes a header for each request and copies it, as net/http's server does. The key is the client's address. Only x-time-rate is one limiter for all, called by hand, and sets no fields. (fields) limits nothing: it sets the fields of tokenbucket to constants, without allocations of its own. These are five fields and, on a refusal, Retry-After and the body. So (fields) is the cost of the fields in any code, and the rest is the cost of the limiter.",
 		test:   "TestHTTPFields",
 		bench:  "HTTP",
 		passes: []pass{{".", "50ms", "2"}},
 		views: []view{
 			{unit: "ns/op", caption: "Nanoseconds: the bare handler's own, and what each adds", base: "(bare)", compare: difference, format: "%.0f"},
-			{unit: "ns/op", caption: "The same beside (fields)", base: "(fields)", compare: difference, format: "%.0f"},
+			{unit: "ns/op", caption: "The same, in addition to (fields)", base: "(fields)", compare: difference, format: "%.0f"},
 			{unit: "B/op", caption: "Bytes allocated", base: "(bare)", compare: difference, format: "%.0f"},
 			{unit: "allocs/op", caption: "Allocations", base: "(bare)", compare: difference, format: "%.0f"},
 		},
 	},
 	{
 		number: "4", title: "Waiting",
-		note:  "The bucket holds the tokens of 10 ms and starts empty. More than 1 is wrong: tokens came before their time. failsafe spaces evenly.",
+		note:  "The capacity is the tokens of 10 ms, and the bucket starts empty. A rate above 1 is wrong: tokens came too early. failsafe spaces requests evenly.",
 		bench: "Wait",
 		passes: []pass{
 			{"./^1000_per_s", "1000x", "2"},
 			{"./^100000_per_s", "20000x", "2"},
 		},
 		views: []view{
-			{unit: "of-rate", caption: "Achieved rate, of the configured one", format: "%.4f"},
+			{unit: "of-rate", caption: "Achieved rate, as a share of the configured rate", format: "%.4f"},
 			{unit: "cpu-ns/token", caption: "Processor time per token: x-time-rate in ns, the others as a ratio to it", base: "x-time-rate", compare: ratio, format: "%.2f"},
 		},
 	},
 	{
 		number: "5", title: "Redis",
-		note:   "One server on the same machine; every decision is admitted. All are written, but those from a lease of 100 tokens.",
+		note:   "The server runs on the same machine. Every request is admitted. Every decision writes to the server, except those from a lease of 100 tokens.",
 		bench:  "Redis",
 		passes: []pass{{".", "100ms", "2"}},
 		views: []view{
-			{unit: "decisions/s", caption: "Decisions a second: PINGs a second, the others as a share of them", base: "(PING)", compare: ratio, format: "%.2f"},
-			{unit: "decisions/s", caption: "The same beside redis_rate", base: "redis_rate", compare: ratio, format: "%.2f"},
+			{unit: "decisions/s", caption: "PINGs a second, and the decisions a second of the others as a share of that", base: "(PING)", compare: ratio, format: "%.2f"},
+			{unit: "decisions/s", caption: "The same, as a ratio to redis_rate", base: "redis_rate", compare: ratio, format: "%.2f"},
 			{unit: "trips/decision", caption: "Round trips per decision", format: "%.3f"},
 		},
 	},
 	{
 		number: "6", title: "Exactness",
-		note: "Sequences in exact rational arithmetic, through every peer whose clock can be set. A peer gets only the sequences that it can express: whole capacities and costs, one limit. A sequence ends with its first wrong decision. running-level is the textbook formula.",
+		note: "Every peer whose clock can be set decides sequences whose right answers were computed in exact rational arithmetic. A peer gets only the sequences that it can express: whole capacities and costs, one limit. A sequence ends at its first wrong decision. running-level is the textbook formula.",
 		test: "TestExactness",
 	},
 	{
 		number: "7", title: "Fairness",
-		note: "On a virtual clock, 10 tokens a second, none there. At best 5 tokens take 500 ms among others' tries for one, 20 a second; and one token 100 ms, when a waiter for 5 ahead of it gives up after 100 ms. throttled has no queue: a refused request is sent again after the reported wait.",
+		note: "On a virtual clock, an empty bucket refills 10 tokens a second. First, a request for 5 tokens waits while others try to take one token, 20 times a second: at best it waits 500 ms. Then a request for one token waits behind a waiter for 5 tokens that gives up after 100 ms: at best it waits 100 ms. throttled has no queue: a refused request is sent again after the reported wait.",
 		test: "TestFairness",
 	},
 	{
 		number: "8", title: "Bytes per second",
-		note:   "Copies in memory, from a full bucket and then for a second, in buffers of a second or 1 MiB. x-time-rate waits by hand for the same chunks as tokenbucket, from the same capacity; juju has that capacity and writes whole buffers. rclone and restic are their ways with x/time/rate: a capacity of 4 MiB (1/64 s of the rate, if that is more) and of a second.",
+		note:   "A copy in memory takes the tokens of a full bucket and then runs for a second. Its buffers hold the bytes of a second or 1 MiB. x-time-rate is called by hand for the same chunks as tokenbucket, with the same capacity. juju has that capacity and writes whole buffers. rclone and restic use x/time/rate as those programs do: with a capacity of 4 MiB (1/64 s of the rate, if that is more) and of a second.",
 		bench:  "Bytes",
 		passes: []pass{{".", "1x", "2"}},
 		views: []view{
-			{unit: "of-rate", caption: "Rate reached after what the full bucket held, of the configured one; more than 1 is wrong", format: "%.4f"},
-			{unit: "ms-ahead", caption: "Largest window: how far it ran ahead of the rate, in ms", format: "%.1f"},
+			{unit: "of-rate", caption: "Rate after the tokens of the full bucket, as a share of the configured rate; more than 1 is wrong", format: "%.4f"},
+			{unit: "ms-ahead", caption: "Largest window: how far it was ahead of the rate, in ms", format: "%.1f"},
 			{unit: "cpu-ms/GB", caption: "Processor time: x-time-rate in ms per gigabyte, the others as a ratio to it", base: "x-time-rate", compare: ratio, format: "%.2f"},
 		},
 	},
 	{
 		number: "9", title: "gRPC interceptors",
-		note:   "Unary calls: the interceptor alone, whose trailers go nowhere, and a call over loopback TCP with its client, in one process. go-grpc-middleware has one limiter of x/time/rate for all, and does not say when to come back; tokenbucket has one for each address, -no-fields without ratelimit and ratelimit-policy. (figures) limits nothing, and sends what tokenbucket does from constants: what that costs is gRPC's own.",
+		note:   "Unary calls: first the interceptor alone, whose trailers are not sent, then a call over loopback TCP with its client, in one process. go-grpc-middleware has one limiter of x/time/rate for all, and its refusals report no wait. tokenbucket has a bucket for each address; -no-fields omits ratelimit and ratelimit-policy. (figures) limits nothing, and sends the figures of tokenbucket as constants: that is gRPC's own cost.",
 		test:   "TestGRPCRefusals",
 		bench:  "GRPC",
 		passes: []pass{{".", "200ms", "2"}},
@@ -151,7 +151,8 @@ func (t table) write(w io.Writer, all *results) {
 	}
 }
 
-// writeState says how the machine was meanwhile, if that was measured.
+// writeState writes the state of the machine during the measurement, if that was
+// measured.
 func (t table) writeState(w io.Writer, g *grid) {
 	times := func(column string) []float64 { return g.values[cell{"table_" + t.number, column, "ns/op"}] }
 	if both := compareEach(times("@2"), times("@1"), ratio); len(both) > 0 {
@@ -187,7 +188,7 @@ func (v view) cell(g *grid, row, column string) string {
 	return text
 }
 
-// formatOf returns how a row's numbers are written: a base's are whole.
+// formatOf returns the format of a row's numbers: those of a base are whole.
 func (v view) formatOf(row string) string {
 	if row == v.base {
 		return "%.0f"
@@ -207,7 +208,7 @@ func writeAttributes(w io.Writer, g *grid) {
 	}
 }
 
-// headings leaves out how many processors there were where that is always the same.
+// headings leaves out the number of processors if it is the same in all columns.
 func headings(columns []string) []string {
 	short := make([]string, len(columns))
 	procs := map[string]bool{}

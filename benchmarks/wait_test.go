@@ -49,7 +49,7 @@ func waitJuju(_ testing.TB, l tokenbucket.Limit) func() error {
 	return func() error { bucket.Wait(1); return nil }
 }
 
-// waitFailsafe spaces evenly: what does not is one window after another.
+// waitFailsafe uses failsafe's evenly spaced limiter; its other one counts in windows.
 func waitFailsafe(_ testing.TB, l tokenbucket.Limit) func() error {
 	limiter := ratelimiter.NewSmoothWithMaxRate[any](interval(l))
 	limiter.ReservePermit()
@@ -62,9 +62,9 @@ func waitUber(_ testing.TB, l tokenbucket.Limit) func() error {
 	return func() error { limiter.Take(); return nil }
 }
 
-// BenchmarkWait takes tokens as fast as they come from a bucket that holds those of
-// 10 ms, and reports the share of the configured rate that came through and the
-// processor's time per token. More than 1 is wrong: tokens came before their time.
+// BenchmarkWait takes tokens as fast as possible from a bucket whose capacity is the
+// tokens of 10 ms. It reports the share of the configured rate that it reached, and the
+// processor time per token. A share above 1 is wrong: tokens came too early.
 func BenchmarkWait(b *testing.B) {
 	for _, perSec := range []float64{1_000, 100_000} {
 		for _, n := range []int{1, 64} {
@@ -89,7 +89,7 @@ func benchmarkWait(b *testing.B, p waiter, l tokenbucket.Limit, waiters int) {
 	}
 }
 
-// processorTime returns what the process has used so far.
+// processorTime returns the processor time that the process has used so far.
 func processorTime(tb testing.TB) time.Duration {
 	var usage syscall.Rusage
 	require.NoError(tb, syscall.Getrusage(syscall.RUSAGE_SELF, &usage))
