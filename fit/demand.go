@@ -10,24 +10,24 @@ import (
 // demand summarises the arrivals of one bucket. Arrivals are added one at a time; capacity
 // then returns the least capacity for any refill from least upwards.
 //
-// In the plane of time and tokens the arrivals are a staircase that climbs by the cost
-// of each. A capacity suffices if no step rises higher above the line that was left
-// at an earlier step, climbing by the refill:
+// In the plane of time and tokens, the arrivals are a staircase that rises by the cost of
+// each arrival. Draw a line from the foot of each step that rises by the refill. A
+// capacity suffices if no later step is higher above any such line:
 //
 //	capacity(refill) = max over windows of tokens - refill * span
 //
-// Only two sets matter, whatever the refill will be. The window that is the maximum now
-// begins at a vertex of the lower convex hull of the staircase. The windows that have
-// been the maximum form the upper envelope of their lines over the refills. Both are
-// short for arrivals at a constant rate: the hull of n of them has about log n vertices.
-// While the rate rises over hours the hull has hundreds; a demand then adds its arrivals
-// in batches.
+// For all refills, only two sets matter. A window that becomes the maximum begins at a
+// vertex of the lower convex hull of the staircase. The windows that have been the
+// maximum form the upper envelope of their lines over the refills. Both sets are small
+// for arrivals at a constant rate: the hull of n arrivals has about log n vertices. If
+// the rate rises for hours, the hull has hundreds; then a demand adds its arrivals in
+// batches.
 type demand struct {
 	spent   float64       // tokens, since the first vertex
 	latest  time.Duration // the instant of the latest arrival
 	hull    []vertex      // slopes rise, all of them above least
 	windows []window      // spans and tokens rise
-	batch   *batch        // arrivals that hull does not have yet; nil: none
+	batch   *batch        // arrivals that are not in hull yet; nil if there are none
 }
 
 // vertex is a point of the staircase, at the foot of a step.
@@ -42,7 +42,8 @@ type window struct {
 	tokens float64
 }
 
-// add adds an arrival that costs more than 0. Refills below least will not be asked for.
+// add adds an arrival that costs more than 0. capacity must not be called for refills
+// below least.
 func (d *demand) add(a Arrival, least float64) {
 	d.latest = max(d.latest, a.At)
 	foot := vertex{d.latest, d.spent}
@@ -68,7 +69,7 @@ func (d *demand) add(a Arrival, least float64) {
 func extendHull(hull []vertex, v vertex) []vertex {
 	n := len(hull)
 	if n > 0 && hull[n-1].at == v.at {
-		return hull // it has the lower point at this instant
+		return hull // the hull has a lower point at this instant already
 	}
 	for n >= 2 && !isBelow(hull[n-2].to(hull[n-1]), hull[n-2].to(v)) {
 		n--
@@ -142,7 +143,7 @@ func (w window) more(longer window) window {
 }
 
 // isBelow reports whether a has fewer tokens for its span than b. The products are
-// compared exactly, so that arrivals at a steady rate leave one vertex, not all of them.
+// compared exactly, so that arrivals at a constant rate leave only one vertex.
 func isBelow(a, b window) bool {
 	left, right := a.tokens*b.span, b.tokens*a.span
 	if left != right {

@@ -1,13 +1,13 @@
-// Package fit finds limits from traffic that was recorded: the capacity that a token
-// bucket needs at a given refill to refuse nothing, or at most a share of the requests,
-// and the requests that a limit would have refused.
+// Package fit finds limits from recorded traffic. It returns the capacity that a token
+// bucket needs, at a given refill, to refuse nothing or at most a share of the requests.
+// It also returns the requests that a limit would have refused.
 //
 // [Capacity] serves one bucket. [Traffic] holds the arrivals of many keys, each with a
 // bucket of its own. [Trial] replays arrivals through limits, request by request. The
 // command fit/cmd/fitlimit reads access logs and draws the capacities.
 //
 // Instants count from an origin that the caller chooses. Costs are in tokens, refills in
-// tokens per second. Arrivals come in the order of time; an arrival that is earlier than
+// tokens per second. Pass arrivals in the order of time. An arrival that is earlier than
 // the one before it counts as simultaneous with it, as in a bucket.
 package fit
 
@@ -37,7 +37,7 @@ type Arrival struct {
 func (a Arrival) validate() error {
 	switch {
 	case a.Cost > maxCapacity:
-		return fmt.Errorf("fit: %w: cost %v at %v: no capacity is above 2^42 tokens; split the request", tokenbucket.ErrCostExceedsCapacity, a.Cost, a.At)
+		return fmt.Errorf("fit: %w: cost %v at %v: no capacity is above 2^42 tokens: split the request", tokenbucket.ErrCostExceedsCapacity, a.Cost, a.At)
 	case !(a.Cost >= 0):
 		return fmt.Errorf("fit: %w: %v at %v: pass a number of tokens, 0 or more", tokenbucket.ErrInvalidCost, a.Cost, a.At)
 	default:
@@ -45,21 +45,22 @@ func (a Arrival) validate() error {
 	}
 }
 
-// Capacity returns the least capacity, in tokens, from which on a bucket with this
-// refill, in tokens per second, refuses at most the share refused of the arrivals.
-// The share is at least 0 and less than 1. If it is 0, Capacity does not store the
-// arrivals; otherwise it stores each in 16 bytes.
+// Capacity returns the least capacity, in tokens, such that a bucket with this or any
+// larger capacity refuses at most a share of the arrivals. The refill is in tokens per
+// second. The share, refused, is at least 0 and less than 1. If it is 0, Capacity does
+// not store the arrivals; otherwise it stores each in 16 bytes.
 //
 // With a share of 0 the capacity is
 //
 //	max over s <= t of arrivals(s, t) - refill * (t - s)
 //
-// With costs that differ, a larger capacity may refuse more requests: it admits a large
-// request that leaves nothing for several small ones. Every capacity from the returned
-// one upwards keeps to the share. It is at least the least cost above 0.
+// If costs differ, a larger capacity may refuse more requests: it admits a large request,
+// which leaves no tokens for several small ones. The returned capacity is at least the
+// least cost above 0.
 //
-// Sums of whole numbers, halves and quarters are exact. Other costs and refills round, as in
-// [tokenbucket.Limit.Take]: there the capacity may have to be larger by a rounding error.
+// Sums of whole numbers, halves and quarters are exact. Other costs and refills are rounded,
+// as in [tokenbucket.Limit.Take]. Take may then need a capacity that is larger by a rounding
+// error.
 //
 // Capacity returns ErrNoArrivals, tokenbucket.ErrInvalidLimit for a refill that is not
 // finite and above 0 or if more than 2^42 tokens are needed, tokenbucket.ErrInvalidOption for a share out

@@ -101,7 +101,8 @@ func TestArrivalsLateInOrderCountAsSimultaneous(t *testing.T) {
 	require.Equal(t, 3.0, got)
 }
 
-// bruteForce returns the least capacity on a grid of quarters from which on at most the share is refused.
+// bruteForce returns the least capacity, on a grid of quarters, such that it and every larger one refuse
+// at most the share.
 func bruteForce(arrivals []fit.Arrival, refill, share float64) (capacity float64) {
 	total := 0.0
 	for _, a := range arrivals {

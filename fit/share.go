@@ -7,24 +7,25 @@ import (
 	"time"
 )
 
-// searcher finds the least capacity from which on at most some requests are refused.
+// searcher finds the least capacity such that it and every larger one refuse at most a
+// number of requests.
 //
 // A bucket that has refused some requests owes the tokens of those it admitted. The capacity
 // decides which ones it admits only through comparisons:
 //
 //	admitted if debt + cost <= capacity
 //
-// So a replay at one capacity holds for every capacity up to the least debt + cost that
-// was refused, and down to the largest that was admitted. The searches jump between
-// these bounds, and end at an exact figure.
+// So a replay at one capacity has the same results for every capacity up to the least
+// debt + cost that was refused, and down to the largest debt + cost that was admitted.
+// The searches jump between these bounds, and end at an exact number.
 //
-// A bucket that refuses nothing owes most. When even that one owes nothing, a new busy
-// period begins, and no earlier refusal has an effect on it. At any capacity only the busy
-// periods that need a larger one are replayed.
+// A bucket that refuses nothing has the largest debt. When even this bucket has no debt, a
+// new busy period begins, and no earlier refusal affects it. At any capacity, only the
+// busy periods that need a larger capacity are replayed.
 //
 // Amounts are in billionths of a token: the gain of whole nanoseconds is then a product.
 type searcher struct {
-	periods []period // those that need most first
+	periods []period // those that need the largest capacity first
 	refill  float64  // tokens per second
 	allowed int      // refusals
 }
@@ -37,8 +38,8 @@ type period struct {
 
 const billion = 1e9
 
-// search returns the least capacity, in tokens, from which on at most the share is
-// refused, given one that refuses nothing.
+// search returns the least capacity, in tokens, such that it and every larger one refuse
+// at most the share. The capacity enough refuses nothing.
 func (t *Traffic) search(refillPerSec, share, enough float64) float64 {
 	s := searcher{nil, refillPerSec, allowed(share, t.count)}
 	if s.allowed == 0 {
@@ -61,8 +62,8 @@ func (t *Traffic) search(refillPerSec, share, enough float64) float64 {
 }
 
 // split adds the busy periods of a trace that need more than the least cost. The others
-// refuse nothing at any capacity that search may return; of a key that comes rarely, they
-// are nearly all.
+// refuse nothing at any capacity that search may return. Nearly all busy periods of a
+// rare key are such.
 func (s *searcher) split(t trace, least float64) {
 	var d debt
 	start, need := 0, 0.0
@@ -109,7 +110,7 @@ type outcome struct {
 func (s *searcher) replay(capacity float64) outcome {
 	o, refused := outcome{true, 0, math.Inf(1)}, 0
 	for _, p := range s.periods {
-		if p.need <= capacity { // so do all that follow
+		if p.need <= capacity { // all that follow need as little or less
 			o.from = max(o.from, p.need)
 			break
 		}
@@ -132,8 +133,8 @@ func (s *searcher) replay(capacity float64) outcome {
 	return o
 }
 
-// bisect searches where refusals only fall with the capacity, as they do if all costs
-// are equal. enough refuses nothing.
+// bisect searches if all costs are equal: then refusals only fall as the capacity grows.
+// The capacity enough refuses nothing.
 func (s *searcher) bisect(enough float64) float64 {
 	bad, good := 0.0, enough // every capacity below bad is bad
 	for bad < good {
@@ -148,8 +149,8 @@ func (s *searcher) bisect(enough float64) float64 {
 }
 
 // descend searches from enough downwards and returns the end of the highest range of bad
-// capacities between low and enough, or low if there is none. Ranges in which surely
-// few enough, or surely too many requests are refused are not searched.
+// capacities between low and enough, or low if there is none. It does not search ranges
+// in which all capacities refuse few enough or all refuse too many requests.
 func (s *searcher) descend(low, enough float64) float64 {
 	if low >= enough {
 		return low
@@ -171,8 +172,8 @@ func (s *searcher) descend(low, enough float64) float64 {
 }
 
 // bounds returns bounds of the refusals of every capacity from low to below high. It
-// follows the smallest and the largest debt that any of them may have. It stops once the
-// fewest are too many.
+// follows the smallest and the largest debt that any of them may have. It stops as soon
+// as the lower bound is too many.
 func (s *searcher) bounds(low, high float64) (fewest, most int) {
 	for _, p := range s.periods {
 		if p.need <= low {

@@ -10,9 +10,9 @@ import (
 )
 
 // Traffic holds the arrivals of many keys, where each key has a bucket of its own and
-// all buckets have the same limit. It keeps a summary of each key, some 100 bytes
-// for a key that comes rarely, and answers for every refill after one pass. Only the
-// questions about a share of refused requests need Keep.
+// all buckets have the same limit. It stores a summary of each key, about 100 bytes for a
+// rare key. After one pass over the arrivals, it returns results for every refill. Only a
+// share of refused requests above 0 needs Keep.
 //
 // Use NewTraffic. A Traffic must not be used by several goroutines at once.
 type Traffic struct {
@@ -28,8 +28,8 @@ type Traffic struct {
 // trace holds the arrivals of one key, in the order of time.
 type trace []Arrival
 
-// NewTraffic returns an empty Traffic. It can be asked about refills from leastRefill
-// upwards, in tokens per second; 0 means about all refills.
+// NewTraffic returns an empty Traffic. Its methods accept refills from leastRefill
+// upwards, in tokens per second; 0 means all refills.
 func NewTraffic(leastRefill float64) *Traffic {
 	return &Traffic{least: max(0, leastRefill), ids: map[string]int32{}}
 }
@@ -77,10 +77,10 @@ func (t *Traffic) Len() int { return len(t.keys) }
 // Count returns the number of arrivals.
 func (t *Traffic) Count() int { return t.count }
 
-// Capacity returns the least capacity, in tokens, from which on buckets with this refill
-// refuse at most the share refused of all arrivals. Its errors are those of the function
-// [Capacity], and tokenbucket.ErrInvalidOption for a refill below the least or for a share
-// above 0 without Keep.
+// Capacity returns the least capacity, in tokens, such that buckets with this or any
+// larger capacity, and this refill, refuse at most the share refused of all arrivals. Its
+// errors are those of the function [Capacity], and tokenbucket.ErrInvalidOption for a
+// refill below the least or for a share above 0 without Keep.
 func (t *Traffic) Capacity(refillPerSec, refused float64) (float64, error) {
 	if err := t.check(refillPerSec, refused); err != nil {
 		return 0, err
@@ -163,8 +163,8 @@ func checkCapacity(tokens float64) (float64, error) {
 	return tokens, nil
 }
 
-// allowed returns how many of n may be refused. A share that is a rounded decimal fraction
-// counts as that fraction: 0.29 of 100 is 29.
+// allowed returns how many of n may be refused. A share counts as the decimal fraction
+// that it is closest to: 0.29 of 100 is 29.
 func allowed(share float64, n int) int {
 	return int(math.Floor(share * float64(n) * (1 + 1e-12)))
 }

@@ -65,7 +65,7 @@ func TestTrafficRejectsQuestionsItCannotAnswer(t *testing.T) {
 	require.Equal(t, 1, traffic.Count())
 }
 
-// Seconds that were cut off shift a capacity by at most one second's refill.
+// Times cut to whole seconds shift a capacity by at most the refill of one second.
 func TestWholeSecondsShiftACapacityByOneSecondsRefill(t *testing.T) {
 	var exact, whole []fit.Arrival
 	for i := range 10 {
@@ -82,7 +82,8 @@ func TestWholeSecondsShiftACapacityByOneSecondsRefill(t *testing.T) {
 	require.Equal(t, 10.0, got)
 }
 
-// One pass answers for all refills from the least on as brute force does for each.
+// After one pass, the capacities of all refills from the least upwards equal those of
+// brute force.
 func TestOnePassAnswersForEveryRefill(t *testing.T) {
 	for seed := range 300 {
 		random := rand.New(rand.NewPCG(uint64(seed), 3))

@@ -9,8 +9,8 @@ import (
 	"github.com/aa014e13/tokenbucket"
 )
 
-// Trial replays arrivals through one limit, where each key has a bucket of its own that
-// is full at its first arrival. Each decision is that of tokenbucket.Limit.Take.
+// Trial replays arrivals through one limit. Each key has its own bucket, which is full at
+// the key's first arrival. Each decision is that of tokenbucket.Limit.Take.
 //
 // Use NewTrial. A Trial must not be used by several goroutines at once.
 type Trial struct {
@@ -33,7 +33,7 @@ type Refusal struct {
 	Key  string
 	At   time.Duration // since the origin
 	Cost float64       // tokens
-	Wait time.Duration // until it would have been admitted; tokenbucket.Never above the capacity
+	Wait time.Duration // until it would have been admitted; tokenbucket.Never if the cost is above the capacity
 }
 
 // NewTrial returns a Trial of a limit. It returns tokenbucket.ErrInvalidLimit if the limit
@@ -104,8 +104,8 @@ type KeyRefusals struct {
 	Refused  int
 }
 
-// Keys returns the keys with refused requests: those with most refusals first, and equal
-// ones in the order of their keys.
+// Keys returns the keys with refused requests: those with most refusals first, and those
+// with equal refusals in the order of their keys.
 func (t *Trial) Keys() []KeyRefusals {
 	var keys []KeyRefusals
 	for key, b := range t.buckets {

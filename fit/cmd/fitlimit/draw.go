@@ -23,7 +23,7 @@ var page = template.Must(template.New("page").Funcs(template.FuncMap{
 	"number": number, "share": shareName, "percent": percent, "wait": waitName,
 }).Parse(pageText))
 
-// draw writes a page that holds the picture and the tables, and loads nothing.
+// draw writes a page with the picture and the tables. The page loads no other files.
 func draw(name string, f *fitting) error {
 	wide, err := f.svg(560, 380)
 	if err != nil {
@@ -61,7 +61,8 @@ func (f *fitting) caption() string {
 	return caption
 }
 
-// styles are those of the curves. They differ in dashes and widths, which black and white shows, too.
+// styles are those of the curves. They differ in dashes and widths, so that they can be told apart in
+// black and white.
 var styles = []vgdraw.LineStyle{
 	{Color: color.Black, Width: vg.Points(2)},
 	{Color: color.RGBA{0x1f, 0x4e, 0x9e, 0xff}, Width: vg.Points(1.6), Dashes: []vg.Length{vg.Points(7), vg.Points(3)}},
@@ -75,8 +76,8 @@ var (
 	thin      = vgdraw.LineStyle{Color: color.RGBA{0xb8, 0xb8, 0xb8, 0xff}, Width: vg.Points(0.7)}
 )
 
-// svg returns the picture: refill to the right, capacity upwards, both in equal ratios. Its
-// texts are 10 to 12 points, whatever the size.
+// svg returns the picture: refill to the right, capacity upwards, both on logarithmic axes.
+// Its texts are 10 to 12 points, whatever the size.
 func (f *fitting) svg(widthInPoints, heightInPoints float64) (string, error) {
 	p := plot.New()
 	p.X.Label.Text, p.Y.Label.Text = "refill, tokens per second", "capacity, tokens"
@@ -101,14 +102,15 @@ func (f *fitting) svg(widthInPoints, heightInPoints float64) (string, error) {
 	return "<svg" + svg, nil
 }
 
-// widen gives an axis of ratios a width where all its values are nearly one.
+// widen gives a logarithmic axis a width if all its values are nearly equal.
 func widen(axis *plot.Axis) {
 	if axis.Max < 1.2*axis.Min {
 		axis.Min, axis.Max = axis.Min/2, axis.Max*2
 	}
 }
 
-// addBand shades by how much times in whole seconds may shift the first curve.
+// addBand shades the area in which the first curve may be, since times are in whole
+// seconds.
 func (f *fitting) addBand(p *plot.Plot) error {
 	if !f.WholeSeconds {
 		return nil
@@ -136,7 +138,7 @@ func (f *fitting) addBand(p *plot.Plot) error {
 	return nil
 }
 
-// addKeys draws some keys alone.
+// addKeys draws the curves of some single keys.
 func (f *fitting) addKeys(p *plot.Plot) error {
 	if !f.perKey || f.Keys < 2 {
 		return nil
@@ -216,8 +218,8 @@ func (f *fitting) addTries(p *plot.Plot) error {
 	return nil
 }
 
-// ratioTicks marks multiples of the powers of ten, in plain digits: the fewer, the more
-// powers an axis has.
+// ratioTicks marks multiples of the powers of ten, in plain digits. It marks fewer of
+// them if an axis has more powers.
 type ratioTicks struct{}
 
 func (ratioTicks) Ticks(low, high float64) (ticks []plot.Tick) {

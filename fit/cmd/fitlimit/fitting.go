@@ -13,7 +13,7 @@ import (
 	"github.com/aa014e13/tokenbucket/fit/internal/accesslog"
 )
 
-// fitting is what was found in the logs.
+// fitting holds the results of the logs.
 type fitting struct {
 	Requests     int
 	Keys         int
@@ -21,7 +21,7 @@ type fitting struct {
 	Broken       int    `json:",omitempty"`
 	FirstBroken  string `json:",omitempty"`
 	Late         int    `json:",omitempty"`
-	WholeSeconds bool   // the times are whole seconds, so capacities may be off by Band
+	WholeSeconds bool   // the times are whole seconds, so capacities may be wrong by Band
 	Shares       []float64
 	Rows         []row       `json:",omitempty"`
 	Neediest     []need      `json:",omitempty"`
@@ -31,11 +31,11 @@ type fitting struct {
 	perKey  bool
 }
 
-// row is what one refill needs.
+// row is a refill with the capacities that it needs.
 type row struct {
 	Refill     float64   // tokens per second
 	Capacities []float64 // tokens, for each of Shares
-	Band       float64   // tokens: the capacities may be off by as much in both directions
+	Band       float64   // tokens by which the capacities may be too high or too low
 }
 
 // need is a key that would be refused first.
@@ -83,9 +83,9 @@ func fitLog(c *config, log *accesslog.Log) (*fitting, error) {
 	}
 	if f.Requests == 0 {
 		if f.Broken > 0 {
-			return nil, fmt.Errorf("none of %d lines could be read; the first is %s", f.Broken, f.FirstBroken)
+			return nil, fmt.Errorf("none of %d lines could be read: check the format and the names of fields; the first is %s", f.Broken, f.FirstBroken)
 		}
-		return nil, errors.New("the log is empty: there is nothing to fit")
+		return nil, errors.New("the log is empty: pass a log with requests")
 	}
 	f.finishTries(c.keys)
 	return f, f.fillRows(c)
@@ -135,8 +135,8 @@ func (f *fitting) finishTries(keys int) {
 	}
 }
 
-// fillRows finds the capacity for each refill and share. Where limits are tried, only what
-// none refuses is drawn beside them.
+// fillRows finds the capacity for each refill and share. If limits are tried, it finds
+// only the capacities that refuse nothing.
 func (f *fitting) fillRows(c *config) error {
 	refills := []float64(c.refills)
 	if len(refills) == 0 {
@@ -161,7 +161,7 @@ func (f *fitting) fillRows(c *config) error {
 	}
 	refill := f.chosen().Refill
 	for _, n := range f.traffic.Neediest(refill, c.keys) {
-		if n.Capacity > 0 { // the others sent free requests only
+		if n.Capacity > 0 { // the other keys sent only free requests
 			f.Neediest = append(f.Neediest, need{n.Key, n.Capacity, refill})
 		}
 	}
@@ -175,8 +175,8 @@ func (f *fitting) chosen() row {
 	return f.Rows[slices.IndexFunc(f.Rows, func(r row) bool { return r.Capacities[0] <= enough })]
 }
 
-// chooseRefills returns up to twenty refills in equal ratios: from the one that the neediest key
-// needs on average to the one from which on the capacity does not fall any more.
+// chooseRefills returns up to twenty refills in equal ratios: from the average rate of the
+// neediest key to the refill above which the capacity does not fall any more.
 func (f *fitting) chooseRefills(least float64) []float64 {
 	capacity := func(refill float64) float64 {
 		c, err := f.traffic.Capacity(refill, 0)

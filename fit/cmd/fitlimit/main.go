@@ -35,7 +35,7 @@ func main() {
 	}
 }
 
-// config is what the command line says.
+// config holds the settings of the command line.
 type config struct {
 	log     accesslog.Options
 	window  time.Duration
@@ -92,7 +92,7 @@ func parse(args []string, out io.Writer) (*config, error) {
 	}
 	flags.StringVar((*string)(&c.log.Format), "format", "auto", "form of the logs: auto, clf, caddy, json or csv")
 	flags.StringVar(&c.log.Time, "time", "", "`field` of the time in JSON or CSV")
-	flags.StringVar(&c.log.Key, "key", "", "`field` of the key, or address, or none for one bucket in all (default: the client's address)")
+	flags.StringVar(&c.log.Key, "key", "", "`field` of the key, or address, or none for one bucket for all requests (default: the client's address)")
 	flags.StringVar(&c.log.Cost, "cost", "", "`field` of the cost (default: each request costs 1)")
 	flags.Var(&prices, "price", "cost of a `pattern` of http.ServeMux, such as 'GET /export=5'; may be repeated")
 	flags.DurationVar(&c.window, "window", time.Minute, "how far out of order lines may be")
@@ -147,7 +147,7 @@ func (c *config) complete() error {
 	return nil
 }
 
-// list is a flag that may be repeated.
+// list is a flag that may be given several times.
 type list []string
 
 func (l *list) String() string { return strings.Join(*l, " ") }
@@ -156,7 +156,7 @@ func (l *list) Set(value string) error {
 	return nil
 }
 
-// numbers is a flag of a number that may be repeated.
+// numbers is a flag with a number. It may be given several times.
 type numbers []float64
 
 func (n *numbers) String() string { return fmt.Sprint([]float64(*n)) }
@@ -169,7 +169,7 @@ func (n *numbers) Set(value string) error {
 	return nil
 }
 
-// limits is a flag of a limit that may be repeated.
+// limits is a flag with a limit. It may be given several times.
 type limits []tokenbucket.Limit
 
 func (l *limits) String() string { return fmt.Sprint([]tokenbucket.Limit(*l)) }

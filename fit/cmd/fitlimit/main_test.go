@@ -63,7 +63,7 @@ func TestJSONOutput(t *testing.T) {
 	require.Equal(t, []float64{6, 6, 6}, f.Rows[0].Capacities)
 }
 
-// Programs depend on these names.
+// Other programs depend on these names.
 func TestNamesInJSON(t *testing.T) {
 	var out bytes.Buffer
 	require.NoError(t, json.Compact(&out, []byte(fitlimit(t, logAt(0, 0, 1, 0)+"x\n", "-json", "-refill", "0.5", "-try", "1,0.5"))))
@@ -137,7 +137,8 @@ func picture(t *testing.T, log string, args ...string) string {
 	return string(page)
 }
 
-// A key whose requests are all free needs a capacity of 0, which an axis of ratios cannot show.
+// A key whose requests are all free needs a capacity of 0, which a logarithmic axis cannot
+// show.
 func TestPictureWithAKeyOfFreeRequests(t *testing.T) {
 	free := "192.0.2.9 - - [30/Nov/2026:12:00:00 +0000] \"GET /\" 304 -\n"
 	page := picture(t, readme+free, "-cost", "bytes")
@@ -145,7 +146,7 @@ func TestPictureWithAKeyOfFreeRequests(t *testing.T) {
 	require.NotContains(t, page, "192.0.2.9")
 }
 
-// One refill has one point for each share, which no line would show.
+// With one refill, each curve is a single point, which a line would not show.
 func TestPictureOfOneRefill(t *testing.T) {
 	require.Contains(t, picture(t, readme, "-refill", "2"), "<path")
 	require.Contains(t, picture(t, logAt(7), "-refill", "2", "-refused", "0", "-keys", "0"), "<path")
@@ -177,7 +178,7 @@ func TestRefillsOfVeryLargeCosts(t *testing.T) {
 	require.Contains(t, fitlimit(t, strings.Replace(log, ":12:00:00", ":11:00:00", 1), "-key", "none", "-cost", "bytes"), "4000000000002  4000000000002")
 }
 
-// The table is not lost where the picture cannot be written.
+// The table is printed even if the picture cannot be written.
 func TestTableWithoutPicture(t *testing.T) {
 	var out bytes.Buffer
 	err := run([]string{"-picture", t.TempDir() + "/none/fit.html"}, strings.NewReader(readme), &out, io.Discard)

@@ -75,10 +75,10 @@ func isTerminal(w io.Writer) bool {
 	return ok && term.IsTerminal(int(file.Fd()))
 }
 
-// finish takes the progress bar away.
+// finish removes the progress bar.
 func (i *inputs) finish() {
 	if i.bar != nil {
-		_ = i.bar.Finish() // what could not be printed is not needed any more
+		_ = i.bar.Finish() // an error does not matter: the bar is no longer needed
 	}
 }
 

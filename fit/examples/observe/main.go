@@ -1,5 +1,6 @@
 // Command observe serves requests, refuses none, and writes one line of JSON for each to
-// standard output. fitlimit reads these lines: watch for a day, then choose a limit.
+// standard output. fitlimit reads these lines. Run the server for a day, then choose a
+// limit.
 //
 //	go run ./examples/observe > requests.jsonl
 //	go run ./cmd/fitlimit -format json -time ts -key key -cost cost requests.jsonl

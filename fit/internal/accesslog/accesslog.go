@@ -36,11 +36,11 @@ type Options struct {
 
 	// Time, Key and Cost name fields. In JSON they are paths, as in "request.remote_ip".
 	// In CLF they are address, user, method, path, status, bytes, referer and agent.
-	Time string // by default, as the format has it
-	Key  string // None for one bucket in all; by default, the client's address. JSON has no default
+	Time string // by default, the field of the format
+	Key  string // None for one bucket for all requests; by default, the client's address. JSON has no default
 	Cost string // by default, each request costs 1, or its price
 
-	Prices *Prices // by method and path; nil: none
+	Prices *Prices // by method and path; nil for none
 }
 
 // None as a key puts all requests into one bucket.
@@ -62,7 +62,7 @@ func (o *Options) validate() error {
 }
 
 // source yields the records of one log. Next returns io.EOF at the end, and a brokenLine for
-// what it cannot read; it can be called again after that.
+// a line that it cannot read; it can be called again after that.
 type source interface {
 	Next() (Record, error)
 }
@@ -82,8 +82,9 @@ func (e *brokenLine) Error() string {
 	return fmt.Sprintf("line %d: %v: %s", e.number, e.reason, Printable(text))
 }
 
-// Printable returns text from a log as it can be printed: in quotes and with escapes if it
-// holds anything but printable characters, which could steer a terminal.
+// Printable returns text from a log in a form that is safe to print. If the text has
+// characters that are not printable, which could control a terminal, it is in quotes and
+// has escapes.
 func Printable(text string) string {
 	for _, r := range text {
 		if !strconv.IsPrint(r) || r == utf8.RuneError {
@@ -120,7 +121,7 @@ func newSource(r io.Reader, o Options) (source, error) {
 			return nil, errors.New("lines of JSON: name the field of the time with -time")
 		}
 		if o.Key == "" {
-			return nil, errors.New("lines of JSON: name the field of the key with -key, or -key none for one bucket in all")
+			return nil, errors.New("lines of JSON: name the field of the key with -key, or pass -key none for one bucket for all requests")
 		}
 		lines.parse = newJSONParser(jsonFields(o)).parse
 	default:

@@ -130,8 +130,8 @@ func splitCLF(line []byte, fields *[clfFields][]byte) error {
 	return nil
 }
 
-// cutField cuts the first field off: up to a space, or in brackets, or in quotes in
-// which a backslash stands before a quote that is part of the field.
+// cutField cuts the first field off. It ends at a space, or is in brackets or in quotes.
+// In quotes, a backslash stands before each quote that is part of the field.
 func cutField(line []byte) (field, rest []byte, ok bool) {
 	end := byte(' ')
 	switch {
@@ -158,7 +158,7 @@ func cutField(line []byte) (field, rest []byte, ok bool) {
 	}
 }
 
-// isEscaped reports whether an odd number of backslashes stands at the end.
+// isEscaped reports whether before ends with an odd number of backslashes.
 func isEscaped(before []byte) bool {
 	return (len(before)-len(bytes.TrimRight(before, `\`)))%2 == 1
 }
@@ -170,7 +170,8 @@ func splitRequest(request []byte) (method, target []byte) {
 	return method, target
 }
 
-// memory parses times. Most lines have that of the line before.
+// memory parses times, and remembers the last one: most lines have the time of the line
+// before.
 type memory struct {
 	text string
 	at   time.Time
@@ -191,7 +192,7 @@ func (m *memory) parse(layout string, text []byte) (time.Time, error) {
 func parseCost(text string) (float64, error) {
 	cost, err := strconv.ParseFloat(text, 64)
 	if err != nil || !(cost >= 0 && cost <= 1<<42) {
-		return 0, fmt.Errorf("its cost %q is no number of tokens from 0 to 2^42", text)
+		return 0, fmt.Errorf("its cost %q is not a number of tokens from 0 to 2^42", text)
 	}
 	return cost, nil
 }

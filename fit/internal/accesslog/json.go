@@ -73,7 +73,7 @@ func (p *jsonParser) parse(line []byte) (record Record, err error) {
 	return record, nil
 }
 
-// orNone returns a path, or one that no line has.
+// orNone returns the path or, if it is empty, a path that no line has.
 func orNone(path string) string {
 	if path == "" {
 		return "\x00"

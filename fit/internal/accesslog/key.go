@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// keyMaker makes keys of fields. It remembers the latest fields, so that a key that comes
-// often is allocated once.
+// keyMaker makes keys from fields. It remembers the latest fields, so that a frequent key
+// is allocated once.
 type keyMaker struct {
 	isAddress bool
 	known     map[string]string
@@ -31,8 +31,9 @@ func (m *keyMaker) make(field []byte) string {
 	return key
 }
 
-// addressKey returns the key of an address, with or without a port: IPv4 whole, also
-// where it is mapped to IPv6; IPv6 by /64, without its zone. Any other text is its own key.
+// addressKey returns the key of an address, with or without a port: all of an IPv4 address,
+// also if it is mapped to IPv6, and the /64 of an IPv6 address, without its zone. Any other
+// text is its own key.
 func addressKey(text string) string {
 	address, err := netip.ParseAddr(strings.Trim(text, "[]"))
 	if err != nil {

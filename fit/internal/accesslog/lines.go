@@ -7,7 +7,7 @@ import (
 	"io"
 )
 
-// lines is a log of one record a line.
+// lines is a log with one record per line.
 type lines struct {
 	reader *bufio.Reader
 	parse  func(line []byte) (Record, error)
@@ -19,7 +19,7 @@ func newLines(r io.Reader) *lines {
 	return &lines{reader: bufio.NewReaderSize(r, 1<<16)}
 }
 
-// maxLine is the length from which on a line is broken, in bytes.
+// maxLine is the length, in bytes, above which a line counts as broken.
 const maxLine = 1 << 20
 
 var byteOrderMark = []byte("\xef\xbb\xbf")
@@ -41,7 +41,8 @@ func (l *lines) skipBlanks() {
 	}
 }
 
-// peek returns the first line, or what of it fits the buffer, without reading it.
+// peek returns the first line, or the part of it that fits into the buffer, without
+// consuming it.
 func (l *lines) peek() ([]byte, error) {
 	for size := 1 << 10; ; size *= 2 {
 		start, err := l.reader.Peek(min(size, l.reader.Size()))
@@ -78,8 +79,8 @@ func (l *lines) Next() (Record, error) {
 	}
 }
 
-// readLine returns a line without its end, or a part above maxLine of a longer one. It is
-// valid until the next call.
+// readLine returns a line without its line break. Of a line above maxLine it returns a
+// part that is still above maxLine. The result is valid until the next call.
 func (l *lines) readLine() ([]byte, error) {
 	line, err := l.reader.ReadSlice('\n')
 	if errors.Is(err, bufio.ErrBufferFull) {

@@ -10,8 +10,8 @@ import (
 	"github.com/aa014e13/tokenbucket"
 )
 
-// Prices are costs by method and path, in the patterns of http.ServeMux. What matches no
-// pattern costs 1.
+// Prices are costs by method and path, in the patterns of http.ServeMux. A request that
+// matches no pattern costs 1.
 type Prices struct {
 	mux   *http.ServeMux
 	costs tokenbucket.Costs
@@ -42,7 +42,7 @@ func ParsePrices(prices []string) (*Prices, error) {
 	return p, nil
 }
 
-// handle registers a pattern. ServeMux panics where it cannot read one.
+// handle registers a pattern. ServeMux panics for a pattern that it cannot read.
 func (p *Prices) handle(pattern string) (err error) {
 	defer func() {
 		if reason := recover(); reason != nil {

@@ -36,8 +36,8 @@ type input struct {
 	isFine  bool // a time was not a whole second
 }
 
-// Open returns the log that several readers hold together; names stand in messages. Lines
-// are written when a request ends, so records may come out of order by up to the window.
+// Open returns the log in several readers. Their names appear in messages. Lines are
+// written when a request ends, so records may come out of order by up to the window.
 func Open(names []string, readers []io.Reader, o Options, window time.Duration) (*Log, error) {
 	if err := o.validate(); err != nil {
 		return nil, err
@@ -67,7 +67,7 @@ func Open(names []string, readers []io.Reader, o Options, window time.Duration) 
 	return l, nil
 }
 
-// unzip returns what r holds, decompressed if it is compressed by gzip.
+// unzip returns the content of r, decompressed if it is compressed by gzip.
 func unzip(r io.Reader) (io.Reader, error) {
 	buffered := bufio.NewReader(r)
 	if magic, _ := buffered.Peek(2); string(magic) == "\x1f\x8b" {
@@ -76,8 +76,8 @@ func unzip(r io.Reader) (io.Reader, error) {
 	return buffered, nil
 }
 
-// HasWholeSeconds reports whether any of the logs has only times in whole seconds. It
-// holds once Next has returned io.EOF.
+// HasWholeSeconds reports whether any of the logs has only times in whole seconds. Call
+// it after Next has returned io.EOF.
 func (l *Log) HasWholeSeconds() bool {
 	return slices.ContainsFunc(l.inputs, func(in *input) bool { return !in.newest.IsZero() && !in.isFine })
 }
@@ -127,7 +127,7 @@ func (l *Log) fill(in *input) error {
 	return nil
 }
 
-// records are in the order of time, and where times are equal, of the log.
+// records are in the order of time. Records with equal times are in the order of the log.
 type records []Record
 
 func (r *records) insert(record Record) {
