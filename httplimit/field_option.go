@@ -79,6 +79,6 @@ func (f *fields) expose(names []string) {
 		}
 	}
 	if listed != "" {
-		f.set(exposeHeaders, listed)
+		f.header[exposeHeaders] = []string{listed}
 	}
 }

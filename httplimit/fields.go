@@ -33,56 +33,54 @@ const maxInteger = 999_999_999_999_999
 // fields sets fields of a header.
 type fields struct {
 	header   http.Header
-	values   []string // of all fields, in one array
-	text     []byte   // room for the figures
-	isNested bool     // outer layers have set fields
+	isNested bool // outer layers have set fields
+	limits   *limitValues
+	refusal  *refusalValues
 }
 
-// sheet is the memory of one answer: the values of its fields, and one text, of which the
-// numbers are slices. One allocation is faster than one for each value.
-type sheet struct {
-	values [5]string
-	text   [textLen]byte
+// limitValues is the memory of the fields that describe a limit: each value in an array of its
+// own, and one text, of which the numbers are slices. One allocation is faster than one for
+// each value.
+type limitValues struct {
+	capacity, remaining, reset, rateLimit, policies value
+	text                                            [48]byte // enough for most policy names
 }
 
-type refusalSheet struct {
-	values [8]string
-	text   [textLen]byte
+// refusalValues is the memory of all fields of a refusal.
+type refusalValues struct {
+	limits                                limitValues
+	retryAfter, contentType, cacheControl value
 }
 
-// textLen is enough for most policy names.
-const textLen = 48
+// value is the value of a field. A slice of it has no spare capacity, so appending to the
+// slice does not overwrite another value.
+type value [1]string
 
-// newFields returns fields with room for as many as most answers have.
-func newFields(h http.Header, limits, refused bool) fields {
+// makeRoom allocates the values that an answer may have.
+func (f *fields) makeRoom(limits, refused bool) {
 	switch {
 	case refused:
-		s := new(refusalSheet)
-		return fields{h, s.values[:0], s.text[:0], len(h) > 0}
+		f.refusal = new(refusalValues)
+		f.limits = &f.refusal.limits
 	case limits:
-		s := new(sheet)
-		return fields{h, s.values[:0], s.text[:0], len(h) > 0}
-	default:
-		return fields{header: h}
+		f.limits = new(limitValues)
 	}
 }
 
-// set sets a field. The slice has no spare capacity, so appending to it does not overwrite
-// the next value.
-func (f *fields) set(name, value string) {
-	n := len(f.values)
-	f.values = append(f.values, value)
-	f.header[name] = f.values[n : n+1 : n+1]
+// set sets a field.
+func (f *fields) set(name string, v *value, text string) {
+	v[0] = text
+	f.header[name] = v[:]
 }
 
 // add adds an item to a list field, after the items that outer layers have set.
-func (f *fields) add(name, item string) {
+func (f *fields) add(name string, v *value, item string) {
 	if f.isNested {
 		if lines := f.header[name]; len(lines) > 0 {
 			item = strings.Join(lines, ", ") + ", " + item
 		}
 	}
-	f.set(name, item)
+	f.set(name, v, item)
 }
 
 // hasTighter reports whether an outer layer has set X-RateLimit fields that must stay:
@@ -99,19 +97,20 @@ func (f *fields) hasTighter(v *verdict) bool {
 // setLimits sets the fields of a decision that has a valid limit. All numbers are slices
 // of one text.
 func (m *middleware) setLimits(f *fields, v *verdict) {
-	buf, remainingTo := v.appendRateLimit(f.text)
+	values := f.limits
+	buf, remainingTo := v.appendRateLimit(values.text[:0])
 	rateLimitTo := len(buf)
 	buf = appendInteger(buf, m.reset(&v.decision, v.remaining))
 	text := unsafe.String(unsafe.SliceData(buf), len(buf)) // nothing writes to it any more
 
 	if m.xRateLimit && !(f.isNested && f.hasTighter(v)) {
-		f.set(xLimit, v.policy.capacity)
-		f.set(xRemaining, text[len(v.policy.start):remainingTo])
-		f.set(xReset, text[rateLimitTo:])
+		f.set(xLimit, &values.capacity, v.policy.capacity)
+		f.set(xRemaining, &values.remaining, text[len(v.policy.start):remainingTo])
+		f.set(xReset, &values.reset, text[rateLimitTo:])
 	}
 	if m.rateLimit {
-		f.add(rateLimit, text[:rateLimitTo])
-		f.add(rateLimitPolicy, v.policies.header)
+		f.add(rateLimit, &values.rateLimit, text[:rateLimitTo])
+		f.add(rateLimitPolicy, &values.policies, v.policies.header)
 	}
 }
 
@@ -130,7 +129,7 @@ func (v *verdict) appendRateLimit(b []byte) (_ []byte, remainingTo int) {
 func (f *fields) setRetryAfter(wait time.Duration) bool {
 	seconds, ok := tokenbucket.RetryAfter(wait)
 	if ok {
-		f.set(retryAfter, strconv.FormatInt(max(1, seconds), 10))
+		f.set(retryAfter, &f.refusal.retryAfter, strconv.FormatInt(max(1, seconds), 10))
 	}
 	return ok
 }

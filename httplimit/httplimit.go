@@ -176,7 +176,9 @@ func (m *middleware) admit(w http.ResponseWriter, r *http.Request) (admission *A
 // answer sets the fields. It also answers the request, unless goesOn.
 func (m *middleware) answer(w http.ResponseWriter, v *verdict, goesOn bool) {
 	shown := v.hasFigures() && (m.xRateLimit || m.rateLimit)
-	f := newFields(w.Header(), shown, v.refused)
+	f := fields{header: w.Header()}
+	f.isNested = len(f.header) > 0
+	f.makeRoom(shown, v.refused)
 	if shown {
 		m.setLimits(&f, v)
 	}

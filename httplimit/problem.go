@@ -59,8 +59,8 @@ var bodies = sync.Pool{New: func() any { return new([]byte) }}
 // answer sends the problem with a detail, which must not contain anything that JSON escapes.
 func (p *form) answer(w http.ResponseWriter, f *fields, detail []byte) {
 	delete(f.header, contentLength) // set by an outer layer for another body
-	f.set(contentType, "application/problem+json")
-	f.set(cacheControl, "no-store")
+	f.set(contentType, &f.refusal.contentType, "application/problem+json")
+	f.set(cacheControl, &f.refusal.cacheControl, "no-store")
 	w.WriteHeader(p.status)
 	body := bodies.Get().(*[]byte)
 	*body = append(append(append((*body)[:0], p.before...), detail...), p.after...)

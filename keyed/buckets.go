@@ -160,7 +160,8 @@ func (b *Buckets[K]) Take(key K, cost float64) (d tokenbucket.Decision) {
 	if v.attended != nil {
 		d = v.attended.bucket.Take(cost)
 	} else {
-		d = v.fromReading(v.limits.Take(v.states, v.at, cost))
+		d = v.limits.Take(v.states, v.at, cost)
+		v.countFromNow(&d)
 	}
 	b.leave(&v)
 	return d

@@ -28,7 +28,8 @@ func (b *Buckets[K]) TakeEach(key K, costs ...float64) (d tokenbucket.Decision) 
 	if v.attended != nil {
 		d = v.attended.bucket.TakeEach(costs...)
 	} else {
-		d = v.fromReading(v.limits.TakeEach(v.states, v.at, costs...))
+		d = v.limits.TakeEach(v.states, v.at, costs...)
+		v.countFromNow(&d)
 	}
 	b.leave(&v)
 	return d

@@ -4,7 +4,7 @@ import "github.com/aa014e13/tokenbucket"
 
 // Peek returns what Take would return now, and takes nothing. It does not remember a new
 // key. If there is no room for a new key, Peek looks for room as Take does.
-func (b *Buckets[K]) Peek(key K, cost float64) tokenbucket.Decision {
+func (b *Buckets[K]) Peek(key K, cost float64) (d tokenbucket.Decision) {
 	var v visit[K]
 	b.enter(&v, key)
 	if v.attended != nil {
@@ -12,11 +12,13 @@ func (b *Buckets[K]) Peek(key K, cost float64) tokenbucket.Decision {
 		return v.attended.bucket.Peek(cost)
 	}
 	defer b.leaveUnchanged(&v)
-	return v.fromReading(v.limits.Take(v.copied(), v.at, cost))
+	d = v.limits.Take(v.copied(), v.at, cost)
+	v.countFromNow(&d)
+	return d
 }
 
 // PeekEach returns what TakeEach would return now, and takes nothing.
-func (b *Buckets[K]) PeekEach(key K, costs ...float64) tokenbucket.Decision {
+func (b *Buckets[K]) PeekEach(key K, costs ...float64) (d tokenbucket.Decision) {
 	var v visit[K]
 	b.enter(&v, key)
 	if v.attended != nil {
@@ -24,7 +26,9 @@ func (b *Buckets[K]) PeekEach(key K, costs ...float64) tokenbucket.Decision {
 		return v.attended.bucket.PeekEach(costs...)
 	}
 	defer b.leaveUnchanged(&v)
-	return v.fromReading(v.limits.TakeEach(v.copied(), v.at, costs...))
+	d = v.limits.TakeEach(v.copied(), v.at, costs...)
+	v.countFromNow(&d)
+	return d
 }
 
 // copied returns a copy of the states, which the caller may change.

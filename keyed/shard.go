@@ -50,12 +50,11 @@ func (v *visit[K]) fromNow(wait time.Duration) time.Duration {
 	return timeline.Later(wait, v.at-v.now)
 }
 
-// fromReading does the same for the wait of a refusal.
-func (v *visit[K]) fromReading(d tokenbucket.Decision) tokenbucket.Decision {
+// countFromNow does the same for the wait of a refusal.
+func (v *visit[K]) countFromNow(d *tokenbucket.Decision) {
 	if !d.OK {
 		d.Wait = v.fromNow(d.Wait)
 	}
-	return d
 }
 
 // hasten makes the next sweep look at the key, which may now be full earlier than before.
