@@ -11,16 +11,16 @@ import (
 	"github.com/aa014e13/tokenbucket/httplimit"
 )
 
-// TooEarly is the error of a task whose turn has not come.
+// TooEarly is the error of a task for whose key there is no token yet.
 type TooEarly struct {
 	Wait time.Duration
 }
 
 func (e *TooEarly) Error() string { return fmt.Sprintf("too early: try again in %v", e.Wait) }
 
-// Asynq puts a task back whose key has no token, instead of keeping a worker waiting. Use
-// it with a server whose Config has AsynqDelay and AsynqIsFailure. With redisbucket as the
-// limiter, the workers of all machines share the rate.
+// Asynq puts a task back if there is no token for its key, so that no worker has to wait.
+// Use it with a server whose Config has AsynqDelay and AsynqIsFailure. With redisbucket as
+// the limiter, the workers of all machines share the rate.
 func Asynq(limiter httplimit.Limiter, key func(*asynq.Task) string) asynq.MiddlewareFunc {
 	return func(next asynq.Handler) asynq.Handler {
 		return asynq.HandlerFunc(func(ctx context.Context, task *asynq.Task) error {
@@ -33,8 +33,8 @@ func Asynq(limiter httplimit.Limiter, key func(*asynq.Task) string) asynq.Middle
 	}
 }
 
-// AsynqDelay is a RetryDelayFunc: a task that was too early comes back when its token is
-// there.
+// AsynqDelay is a RetryDelayFunc: a task that was too early runs again when there is a
+// token for it.
 func AsynqDelay(retried int, err error, task *asynq.Task) time.Duration {
 	if early := (*TooEarly)(nil); errors.As(err, &early) {
 		return early.Wait

@@ -10,14 +10,14 @@ import (
 	"github.com/aa014e13/tokenbucket/httplimit"
 )
 
-// Customer is who an API key belongs to.
+// Customer is the owner of an API key.
 type Customer struct {
 	Class string // such as "gold"; without "/"
 	Name  string
 }
 
-// Customers are found by the SHA-256 of their API keys, so that the list has no secrets
-// and a look-up takes no time that depends on them.
+// Customers is a list of customers by the SHA-256 of their API keys. So the list contains
+// no secrets, and the time of a look-up does not depend on them.
 type Customers map[[sha256.Size]byte]Customer
 
 // find returns the customer who has sent X-API-Key.
@@ -26,8 +26,8 @@ func (cs Customers) find(r *http.Request) (Customer, bool) {
 	return c, ok
 }
 
-// Key is a function for httplimit.WithKey. An unknown API key counts by the address it
-// comes from: guessing keys opens no new buckets.
+// Key is a function for httplimit.WithKey. A request with an unknown API key counts by
+// its address, so guessed keys get no new buckets.
 func (cs Customers) Key(r *http.Request) string {
 	if c, ok := cs.find(r); ok {
 		return c.Class + "/" + c.Name
@@ -35,8 +35,8 @@ func (cs Customers) Key(r *http.Request) string {
 	return ""
 }
 
-// Require refuses requests with an unknown API key with 401. Put it outside the limiter,
-// if such requests are not to be served at all.
+// Require refuses requests with an unknown API key with 401. Put it outside the limiter
+// if such requests should never be served.
 func (cs Customers) Require(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if _, ok := cs.find(r); !ok {

@@ -10,7 +10,7 @@ import (
 	"github.com/aa014e13/tokenbucket/httplimit"
 )
 
-// Resty returns a client of resty v2 whose requests wait for their turns. A timeout by
+// Resty returns a client of resty v2 whose requests wait for tokens. A timeout by
 // SetTimeout includes the wait.
 func Resty(transport *httplimit.Transport) *resty.Client {
 	return resty.New().SetTransport(transport)
@@ -23,10 +23,11 @@ func Colly(collector *colly.Collector, transport *httplimit.Transport) {
 	collector.WithTransport(transport)
 }
 
-// GitHub returns a client of go-github that waits for its turns, and for GitHub's. A 403
-// counts as a refusal if it has a Retry-After, as those of the secondary limits have. With
-// httplimit.WithRetries among the options, such a request is sent again when its time has
-// come, so that go-github does not see the refusal and refuse by itself.
+// GitHub returns a client of go-github that waits for tokens, and during the pauses that
+// GitHub demands. A 403 counts as a refusal if it has a Retry-After, as those of the
+// secondary limits have. With httplimit.WithRetries among the options, such a request is
+// sent again after the wait. Then go-github does not see the refusal; otherwise it would
+// refuse further requests by itself.
 func GitHub(buckets httplimit.HostBuckets, opts ...httplimit.TransportOption) (*github.Client, error) {
 	transport, err := httplimit.NewTransport(buckets, append(opts,
 		httplimit.WithRateLimitFields(),

@@ -16,7 +16,7 @@ import (
 	"github.com/aa014e13/tokenbucket/httplimit"
 )
 
-// server answers requests without a network, as a bubble demands.
+// server answers requests without a network, since a bubble must not use one.
 type server func(*http.Request) *http.Response
 
 func (s server) RoundTrip(r *http.Request) (*http.Response, error) {

@@ -35,7 +35,7 @@ func Unavailable() httplimit.Option {
 	})
 }
 
-// retryable returns an error with a RetryInfo, unless no wait would help.
+// retryable returns an error with a RetryInfo, unless no wait is long enough.
 func retryable(code connect.Code, text string, wait time.Duration) *connect.Error {
 	err := connect.NewError(code, errors.New(text))
 	if wait == tokenbucket.Never {

@@ -18,7 +18,7 @@ import (
 	"github.com/aa014e13/tokenbucket/httplimit"
 )
 
-// fixed is a limiter that always decides the same.
+// fixed is a limiter that always returns the same decision.
 type fixed struct {
 	decision tokenbucket.Decision
 	err      error

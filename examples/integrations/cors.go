@@ -8,9 +8,9 @@ import (
 	"github.com/aa014e13/tokenbucket/httplimit"
 )
 
-// CORS lets pages of one origin use a limited handler. The layer for CORS stands outside:
-// it answers preflights, which then cost nothing, and a page can read refusals as well.
-// Do not set cors.Options.ExposedHeaders for the limiter's fields:
+// CORS lets pages of one origin use a limited handler. The layer for CORS is outside the
+// limiter: it answers preflights, which then cost nothing, and pages can also read
+// refusals. Do not set cors.Options.ExposedHeaders for the limiter's fields:
 // httplimit.WithExposedFields adds those that are set.
 func CORS(origin string, next http.Handler, limiter httplimit.Limiter, opts ...httplimit.Option) (http.Handler, error) {
 	limit, err := httplimit.New(limiter, append(opts, httplimit.WithExposedFields())...)

@@ -8,8 +8,9 @@ import (
 	"github.com/aa014e13/tokenbucket/keyed"
 )
 
-// EchoStore is a store for the RateLimiter middleware of echo v4 and v5, where one is in
-// use already. It has a bucket for each identifier; a request costs 1.
+// EchoStore is a store for the RateLimiter middleware of echo v4 and v5, for programs
+// that already use that middleware. It has a bucket for each identifier; a request costs
+// 1.
 type EchoStore struct {
 	Buckets *keyed.Buckets[string]
 }

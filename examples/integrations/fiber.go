@@ -11,8 +11,8 @@ import (
 // app.Get("/export/:id", Fiber(limit), export), the pattern is that of the route; in Use
 // it is that of Use.
 //
-// Fiber is not net/http: the request is converted, and what the limiter has in its
-// context is in the fiber.Ctx's Context afterwards.
+// Fiber does not use net/http, so the request is converted. Afterwards, the Context of
+// the fiber.Ctx has the values of the limiter's context.
 func Fiber(limit func(http.Handler) http.Handler) fiber.Handler {
 	return func(c fiber.Ctx) error {
 		admitted := false

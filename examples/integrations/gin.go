@@ -7,11 +7,11 @@ import (
 )
 
 // Gin returns a limiter's middleware for gin. Gin calls the next handler when a middleware
-// returns, unless it aborts. So the obvious three lines,
+// returns, unless the middleware aborts. So this middleware,
 //
 //	limit(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { c.Next() })).ServeHTTP(c.Writer, c.Request)
 //
-// answer 429 and then run the handler anyway.
+// answers 429 and then runs the handler anyway.
 func Gin(limit func(http.Handler) http.Handler) gin.HandlerFunc {
 	return func(c *gin.Context) {
 		admitted := false

@@ -34,7 +34,7 @@ func TestGin(t *testing.T) {
 	require.Equal(t, http.StatusNotFound, get(free, "/nowhere").Code)
 }
 
-// The obvious way runs the handler of a request that it has answered with 429.
+// Without Abort, gin runs the handler of a request that was already answered with 429.
 func TestGinWithoutAbort(t *testing.T) {
 	limit, served := newLimit(t, byPattern()...), 0
 	engine := newGin(func(c *gin.Context) {

@@ -8,8 +8,8 @@ import (
 	"github.com/aa014e13/tokenbucket"
 )
 
-// GoKitAllower is for ratelimit.NewErroringLimiter of go-kit, which refuses what is too
-// fast with ratelimit.ErrLimited.
+// GoKitAllower is for ratelimit.NewErroringLimiter of go-kit, which refuses requests that
+// come too fast with ratelimit.ErrLimited.
 func GoKitAllower(bucket *tokenbucket.Bucket) ratelimit.Allower {
 	return ratelimit.AllowerFunc(func() bool {
 		_, ok := bucket.TryAcquire(1)

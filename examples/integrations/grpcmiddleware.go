@@ -21,10 +21,10 @@ func (l GRPCLimiter) Limit(context.Context) error {
 	return nil
 }
 
-// GRPCWaiter is a Limiter for the client interceptors: calls wait for their turns.
+// GRPCWaiter is a Limiter for the client interceptors: calls wait for tokens.
 type GRPCWaiter struct {
 	Bucket *tokenbucket.Bucket
 }
 
-// Limit waits until a call may begin, or returns why it can't.
+// Limit waits until a call may begin, or returns the reason why it can't.
 func (w GRPCWaiter) Limit(ctx context.Context) error { return w.Bucket.Wait(ctx, 1) }

@@ -45,7 +45,8 @@ func header(name, value string) func(*http.Request) {
 	return func(r *http.Request) { r.Header.Set(name, value) }
 }
 
-// byPattern are the options of routers' limits: priced, and with what settles.
+// byPattern returns the options of the routers' limits: prices, and an Admission to
+// settle the cost.
 func byPattern() []httplimit.Option {
 	return []httplimit.Option{httplimit.WithCost(integrations.PriceByPattern(prices)), httplimit.WithAdmission()}
 }

@@ -8,12 +8,13 @@ import (
 )
 
 // KubernetesClient is a flowcontrol.RateLimiter, for RateLimiter of a rest.Config. Clients
-// that share a Bucket share its rate, which QPS and Burst of several clients do not.
+// that share a Bucket share its rate. QPS and Burst, in contrast, count for each client
+// alone.
 type KubernetesClient struct {
 	Bucket *tokenbucket.Bucket
 }
 
-// TryAccept takes a token if it is there.
+// TryAccept takes a token if there is one.
 func (k KubernetesClient) TryAccept() bool {
 	_, ok := k.Bucket.TryAcquire(1)
 	return ok
@@ -28,12 +29,12 @@ func (k KubernetesClient) Wait(ctx context.Context) error { return k.Bucket.Wait
 // QPS returns the refill, in tokens per second.
 func (k KubernetesClient) QPS() float32 { return float32(k.Bucket.Limits()[0].RefillPerSec) }
 
-// Stop does nothing, as that of client-go's own limiter.
+// Stop does nothing, like that of client-go's own limiter.
 func (k KubernetesClient) Stop() {}
 
-// KubernetesQueue is a workqueue.TypedRateLimiter: items that AddRateLimited adds come out
-// of the queue at the rate of the bucket. For a backoff of each item that fails, combine it
-// with an exponential one by workqueue.NewTypedMaxOfRateLimiter.
+// KubernetesQueue is a workqueue.TypedRateLimiter: items that AddRateLimited adds leave the
+// queue at the rate of the bucket. To add a backoff for each item that fails, combine it
+// with an exponential limiter by workqueue.NewTypedMaxOfRateLimiter.
 type KubernetesQueue[T comparable] struct {
 	Bucket *tokenbucket.Bucket
 }

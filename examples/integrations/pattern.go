@@ -10,8 +10,8 @@ import (
 // PriceByPattern returns a function for httplimit.WithCost that looks a request up by
 // the pattern its router has matched, such as "GET /export/:id", in that router's own
 // syntax. So every spelling of a path that the router serves has the same price. The
-// middleware must run after routing, or the pattern is not known and the price is that of
-// "", 1 unless the list has another.
+// middleware must run after routing, otherwise the pattern is not known, and the price is
+// that of "": 1 unless the list has another.
 //
 // Routers that set Request.Pattern are ServeMux, chi and echo v5; Gin and Fiber of this
 // package set it for theirs.

@@ -18,7 +18,8 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// What docs/migrating.md says about golang.org/x/time/rate.
+// TestMigratingIsRightAboutRate runs the claims of docs/migrating.md about
+// golang.org/x/time/rate.
 func TestMigratingIsRightAboutRate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		limiter := rate.NewLimiter(2, 10)

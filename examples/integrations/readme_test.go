@@ -39,7 +39,7 @@ func TestReadmeCountsLines(t *testing.T) {
 	require.Equal(t, counted, listed)
 }
 
-// countLines counts the lines inside the functions of a file that have code on them.
+// countLines counts the lines with code inside the functions of a file.
 func countLines(t *testing.T, name string) int {
 	t.Helper()
 	source, err := os.ReadFile(name)

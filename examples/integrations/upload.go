@@ -8,13 +8,14 @@ import (
 )
 
 // DeclaredBytes is a function for httplimit.WithCost: an upload costs as many tokens as
-// it says it has bytes. One that does not say costs 1 until SettledUpload knows.
+// the bytes that it declares. An upload that declares no size costs 1 until SettledUpload
+// knows the size.
 func DeclaredBytes(r *http.Request) float64 {
 	return float64(max(1, r.ContentLength))
 }
 
-// SettledUpload stores uploads and settles what they cost by the bytes that have
-// arrived, also if the client goes away in the middle. The limiter's middleware needs
+// SettledUpload stores uploads and settles their cost by the bytes that have arrived,
+// also if the client disconnects before the end. The limiter's middleware needs
 // httplimit.WithAdmission.
 func SettledUpload(store func(io.Reader) error) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -16,7 +16,7 @@ import (
 	"github.com/aa014e13/tokenbucket/keyed"
 )
 
-// cut is a body whose client goes away.
+// cut is a body whose client disconnects.
 func cut(text string) io.Reader {
 	return io.MultiReader(strings.NewReader(text), failing{})
 }

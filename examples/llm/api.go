@@ -12,21 +12,21 @@ import (
 	"github.com/aa014e13/tokenbucket"
 )
 
-// request is what a client sends: the tokens of its prompt, and how many more the answer
-// may have.
+// request is the body of a request: the tokens of the prompt, and the most tokens that
+// the answer may have.
 type request struct {
 	Prompt    int `json:"prompt"`
 	MaxTokens int `json:"max_tokens"`
 }
 
-// usage is what the API answers.
+// usage is the body of an answer.
 type usage struct {
 	Usage struct {
 		TotalTokens int `json:"total_tokens"`
 	} `json:"usage"`
 }
 
-// api is a stand-in for a language-model API. It reports its limits in the fields that
+// api simulates the API of a language model. It reports its limits in the fields that
 // OpenAI uses.
 type api struct {
 	limits tokenbucket.Limits // requests, tokens
@@ -36,10 +36,10 @@ type api struct {
 	mu        sync.Mutex
 	states    []tokenbucket.State
 	random    *rand.Rand
-	refused   int           // since a limit was used up
-	onPurpose int           // to see whether clients obey
-	ordered   time.Duration // how long clients were ordered to hold in all
-	opens     time.Duration // the end of the latest of these holds
+	refused   int           // because a limit was used up
+	onPurpose int           // to check whether clients obey
+	ordered   time.Duration // the sum of the waits that clients were ordered
+	opens     time.Duration // the end of the latest of these waits
 }
 
 func newAPI(limits tokenbucket.Limits, clock tokenbucket.Clock, seed uint64) *api {
@@ -75,7 +75,7 @@ func (a *api) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	fmt.Fprintf(w, `{"usage":{"total_tokens":%d}}`, used)
 }
 
-// admit returns 0, or how long the client has to hold.
+// admit returns 0, or how long the client has to wait.
 func (a *api) admit(estimate float64) (retryAfter time.Duration) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -94,8 +94,8 @@ func (a *api) admit(estimate float64) (retryAfter time.Duration) {
 	return wait
 }
 
-// work returns how many tokens an answer uses, and how long it takes. Now and then it is
-// longer than was asked for.
+// work returns how many tokens an answer uses, and how long it takes. Now and then an
+// answer is longer than the request allows.
 func (a *api) work(asked request) (used int, takes time.Duration) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -19,7 +19,7 @@ type client struct {
 	clock  tokenbucket.Clock
 	bucket *tokenbucket.Bucket // requests and tokens
 
-	lowering sync.Mutex // two workers must not charge the same difference
+	lowering sync.Mutex // so that two workers do not charge the same difference
 
 	mu                       sync.Mutex
 	requests, tokens, pauses int
@@ -43,7 +43,8 @@ func newClient(base http.RoundTripper, url string, limits tokenbucket.Limits, cl
 }
 
 // complete sends one request and repeats it after refusals. It may use up to prompt plus
-// longest tokens. It returns an error if ctx ends, or if the API answers anything else.
+// longest tokens. It returns an error if ctx ends, or if the API answers with another
+// status.
 func (c *client) complete(ctx context.Context, prompt, longest int) error {
 	estimate := float64(prompt + longest)
 	for {
@@ -71,7 +72,7 @@ func (c *client) complete(ctx context.Context, prompt, longest int) error {
 			c.lower(answer.header)
 			c.hold(answer.header)
 		default:
-			return fmt.Errorf("the API answered %d", answer.status)
+			return fmt.Errorf("the API answered with status %d: see its documentation", answer.status)
 		}
 	}
 }
@@ -83,7 +84,7 @@ func join(err, refund error) error {
 	return err
 }
 
-// answer is what the API said.
+// answer is an answer of the API.
 type answer struct {
 	status int
 	header http.Header
@@ -111,7 +112,7 @@ func (c *client) send(ctx context.Context, r request) (*answer, error) {
 	return a, json.NewDecoder(res.Body).Decode(&a.usage)
 }
 
-// settle replaces the estimate by what was used.
+// settle replaces the estimate by the tokens that were used.
 func (c *client) settle(estimate, used float64) error {
 	if used > estimate {
 		return c.bucket.ChargeEach(0, used-estimate)
@@ -119,7 +120,7 @@ func (c *client) settle(estimate, used float64) error {
 	return c.bucket.RefundEach(0, estimate-used)
 }
 
-// lower takes from the bucket what it has above the levels that the API reports: others
+// lower takes tokens from the bucket if it has more than the API reports: other clients
 // may use the same API key. It never raises a level, since some servers round up.
 func (c *client) lower(header http.Header) {
 	requests, tokens := remaining(header, "requests"), remaining(header, "tokens")
@@ -150,7 +151,7 @@ func (c *client) count(change func()) {
 	change()
 }
 
-// report says in one line what was spent and waited.
+// report returns one line: the tokens used, and the time waited.
 func (c *client) report() string {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -1,9 +1,10 @@
 // Command llm sends requests to a language-model API that limits requests and tokens per
-// minute. Eight workers share one bucket with both limits. Each estimates what its request
-// will use, waits for both at once, and settles with what the answer reports.
+// minute. Eight workers share one bucket with both limits. Each worker estimates the
+// tokens that its request will use, waits for request and tokens together, and afterwards
+// settles the difference to the tokens that the answer reports.
 //
-// The API is a stand-in on this machine. It runs on a clock that is faster than the
-// real one, so a few seconds show minutes. Ctrl-C stops.
+// The API is simulated on this machine. It runs on a clock that is faster than the real
+// one, so a few seconds show minutes. Ctrl-C stops.
 package main
 
 import (
@@ -35,7 +36,7 @@ func main() {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
-	// Without a deadline, which the bucket would compare with its fast clock.
+	// The context has no deadline: the bucket would compare it with its fast clock.
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	time.AfterFunc(time.Duration(*minutes / *speed * float64(time.Minute)), cancel)
@@ -44,10 +45,11 @@ func main() {
 	}
 }
 
-// perMinute is what the API allows: 60 requests and 40,000 tokens a minute.
+// perMinute holds the limits of the API: 60 requests and 40,000 tokens a minute.
 var perMinute = tokenbucket.Limits{tokenbucket.PerMinute(60), tokenbucket.PerMinute(40_000)}
 
-// serve starts the stand-in, runs the workers until ctx ends, and prints what they used.
+// serve starts the simulated API, runs the workers until ctx ends, and prints how much
+// they used.
 func serve(ctx context.Context, workers int, clock tokenbucket.Clock, out io.Writer) error {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

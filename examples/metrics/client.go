@@ -14,10 +14,10 @@ import (
 // Client returns an observer for httplimit.WithTransportObserver. Each attempt is a
 // decision of the client's own buckets: admitted if a server answered, whatever it
 // answered; refused if the buckets refused the wait; an error if the context ended or
-// the request failed. The hosts are keys, so they are no labels.
+// the request failed. The hosts are keys, so they are not labels.
 //
 // The tokens of httplimit.WithTransportCostEach are counted by limit. The names are those of
-// the limits, in the order of the costs; further limits are called "limit-3", say.
+// the limits, in the order of the costs; further limits have names such as "limit-3".
 func Client(to Sink, limiter string, limits ...string) func(httplimit.TransportEvent) {
 	return func(e httplimit.TransportEvent) {
 		outcome := attempted(to, limiter, e.Waited, e.Err)
@@ -38,8 +38,8 @@ func Client(to Sink, limiter string, limits ...string) func(httplimit.TransportE
 }
 
 // GRPCClient returns an observer for grpclimit.WithClientObserver. Each attempt is a decision
-// of the client's own buckets: admitted if it was sent, whatever came of it; refused if
-// the buckets refused the wait; an error if the context ended meanwhile. The reason of
+// of the client's own buckets: admitted if it was sent, whatever the result; refused if the
+// buckets refused the wait; an error if the context ended during the wait. The reason of
 // pauses is "server".
 func GRPCClient(to Sink, limiter string) func(grpclimit.ClientEvent) {
 	return func(e grpclimit.ClientEvent) {

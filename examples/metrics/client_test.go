@@ -26,7 +26,7 @@ import (
 // oneASecond is a bucket of one token, refilled every second.
 var oneASecond = tokenbucket.Limit{Capacity: 1, RefillPerSec: 1}
 
-// roundTripper is a server that a function is.
+// roundTripper is a function that acts as a server.
 type roundTripper func(*http.Request) (*http.Response, error)
 
 func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }

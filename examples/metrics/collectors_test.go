@@ -20,7 +20,8 @@ import (
 	"github.com/aa014e13/tokenbucket/examples/metrics"
 )
 
-// collector is one of the sinks, and what a Prometheus server would read of it.
+// collector is one of the sinks, with the metrics that a Prometheus server would read
+// from it.
 type collector struct {
 	metrics.Sink
 	*prometheus.Registry
@@ -71,7 +72,7 @@ func samples(t *testing.T, from prometheus.Gatherer, prefixes ...string) (lines 
 	return lines
 }
 
-// feed adds something to every metric.
+// feed adds a value to every metric.
 func feed(t *testing.T, c collector) {
 	for _, tokens := range []float64{1, 2.5} {
 		c.Decided("api", "default", metrics.Admitted)
@@ -101,7 +102,7 @@ func TestExposition(t *testing.T) {
 	})
 }
 
-// promtool check metrics runs the same checks.
+// TestLint runs the checks of promtool check metrics.
 func TestLint(t *testing.T) {
 	text, err := os.Open("testdata/exposition.txt")
 	require.NoError(t, err)

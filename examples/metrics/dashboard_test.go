@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// dashboard is what the tests read of dashboard.json.
+// dashboard is the part of dashboard.json that the tests read.
 type dashboard struct {
 	Panels []struct {
 		ID      int
@@ -25,7 +25,7 @@ type dashboard struct {
 	}
 }
 
-// queries returns the queries by the panel or the variable that they are of.
+// queries returns the queries of each panel and variable.
 func (d *dashboard) queries() map[string][]string {
 	queries := map[string][]string{}
 	for _, p := range d.Panels {
@@ -48,7 +48,7 @@ var (
 	outcomes    = regexp.MustCompile(`outcome=~?"([^"]+)"`)
 )
 
-// Every metric, label and outcome that the dashboard asks for exists, and each metric is shown.
+// Every metric, label and outcome in the queries exists, and the dashboard shows each metric.
 func TestDashboard(t *testing.T) {
 	text, err := os.ReadFile("dashboard.json")
 	require.NoError(t, err)

@@ -62,7 +62,7 @@ func fetch(t *testing.T, url string) *http.Response {
 	return answer
 }
 
-// shape is a family without what depends on the time, the values of histograms, and
+// shape returns a family without the values of histograms, which depend on the time, and
 // without the infinite bucket, which only the text format has.
 func shape(family *dto.MetricFamily) *dto.MetricFamily {
 	for _, m := range family.Metric {

@@ -10,8 +10,8 @@ import (
 )
 
 // Server returns an observer for httplimit.WithObserver. The names are those of the
-// limiters, in the order given to httplimit.Both. What cannot be counted for one of
-// them, as decisions of the fallback, is counted for all: their names are joined by "+".
+// limiters, in the order given to httplimit.Both. A decision that does not belong to one
+// of them, such as one of the fallback, counts for all: their names are joined by "+".
 func Server(to Sink, limiters ...string) func(httplimit.Event) {
 	names := namesOf(limiters)
 	return func(e httplimit.Event) { names.count(to, &e) }

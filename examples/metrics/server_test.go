@@ -49,7 +49,7 @@ func (down) Take(context.Context, string, float64) (tokenbucket.Decision, error)
 	return tokenbucket.Decision{}, errors.New("no answer")
 }
 
-// ask sends requests that cost so many tokens to a server with the limiter.
+// ask sends requests with these costs, in tokens, to a server with the limiter.
 func ask(t *testing.T, c collector, l httplimit.Limiter, costs []float64, opts ...httplimit.Option) {
 	var cost float64
 	opts = append(opts, httplimit.WithCost(func(*http.Request) float64 { return cost }),
@@ -127,7 +127,7 @@ func TestOutcomesOfAServer(t *testing.T) {
 	}
 }
 
-// A counter must not go down, and a wait that never ends would spoil the sum of waits.
+// A counter must not decrease, and a wait of Never would make the sum of waits useless.
 func TestCostsThatCannotBeCounted(t *testing.T) {
 	forEachCollector(t, func(t *testing.T, c collector) {
 		ask(t, c, newLimiter(t), []float64{-1, math.NaN(), math.Inf(1), 11})
@@ -146,7 +146,7 @@ func TestOneNameForTwoLimiters(t *testing.T) {
 	require.Equal(t, []string{`decisions_total{limit="",limiter="api",outcome="admitted"} 1`}, samples(t, c, "decisions"))
 }
 
-// Millions of keys must not become millions of time series.
+// A key must not be a label: millions of keys would become millions of time series.
 func TestTheKeyIsNoLabel(t *testing.T) {
 	forEachCollector(t, func(t *testing.T, c collector) {
 		both := metrics.Server(c, "api")

@@ -1,5 +1,5 @@
 // Package metrics counts what the limiters decide, for Prometheus and OpenTelemetry, and
-// logs refusals. Copy what you need: the observers, and one of the collectors.
+// logs refusals. Copy the files that you need: the observers, and one of the collectors.
 //
 // The observers of httplimit, grpclimit and redisbucket feed a [Sink]. [Prometheus] and
 // [OTel] are sinks with the same metrics. The key of a request is never a label: there
@@ -13,11 +13,12 @@ import (
 	"github.com/aa014e13/tokenbucket"
 )
 
-// Sink collects metrics. A limiter is the name that the caller gave it, a limit is the
+// Sink collects metrics. limiter is the name that the caller has chosen. limit is the
 // name of a policy, "" if it is not known. The methods are called by any number of
 // goroutines.
 //
-// The wait of a refused request is the one that it was given; any other wait is over.
+// The wait of a refused request is the one that the refusal reports; any other wait is
+// over.
 type Sink interface {
 	// Decided counts a decision.
 	Decided(limiter, limit string, outcome Outcome)
@@ -43,7 +44,7 @@ const (
 	Error       Outcome = "error"        // no limiter decided, or a client's request got no answer
 )
 
-// What the metrics measure, in words that both collectors use.
+// The descriptions of the metrics, for both collectors.
 const (
 	decisionsHelp = "Decisions of rate limiters."
 	tokensHelp    = "Tokens that the decisions were about."
@@ -58,7 +59,7 @@ const (
 var waitBuckets = []float64{0.005, 0.025, 0.1, 0.25, 0.5, 1, 2, 4, 8, 15, 30, 60, 300, 3600}
 
 // countable returns a cost as tokens to count: 0 if it is negative, NaN or infinite. A
-// counter must not go down.
+// counter must not decrease.
 func countable(cost float64) float64 {
 	if cost > 0 && cost <= math.MaxFloat64 {
 		return cost
@@ -66,14 +67,15 @@ func countable(cost float64) float64 {
 	return 0
 }
 
-// wait records a wait unless it never ends: such a wait would spoil the sum.
+// wait records a wait unless it is Never, which would make the sum useless.
 func wait(to Sink, limiter string, outcome Outcome, d time.Duration) {
 	if d != tokenbucket.Never {
 		to.Waited(limiter, outcome, d)
 	}
 }
 
-// Each returns an observer that calls several, in order: a collector and a log, say.
+// Each returns an observer that calls several observers in order, such as a collector and
+// a log.
 func Each[E any](observers ...func(E)) func(E) {
 	return func(e E) {
 		for _, observe := range observers {

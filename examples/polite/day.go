@@ -37,8 +37,8 @@ func liveThroughDays(out io.Writer) {
 	}
 }
 
-// liveThroughDay returns how many requests the server answered in a day, and when
-// it banned the client, 0 if it did not.
+// liveThroughDay returns how many requests the server answered in a day, and when it
+// banned the client: 0 if it did not.
 func liveThroughDay(limits ...tokenbucket.Limit) (served int, banned time.Duration) {
 	now := &virtualClock{}
 	opts := []tokenbucket.Option{tokenbucket.WithClock(now)}

@@ -1,8 +1,8 @@
 // Command polite is a client of an API that bans clients that send too many requests.
-// Every request, login included, passes one limiter behind the http.Client. First it sends
-// a dozen requests to a stand-in server in real time. Then it simulates a day of a client
-// that always has something to fetch, on a virtual clock: with both limits of the API, and
-// with one of them missing.
+// Every request, login included, passes one limiter behind the http.Client. First the
+// program sends a dozen requests to a server of its own, in real time. Then it simulates a
+// day of a client that always has something to fetch, on a virtual clock: with both limits
+// of the API, and with one of them missing.
 package main
 
 import (
@@ -21,7 +21,7 @@ import (
 )
 
 func main() {
-	burst := flag.Float64("burst", 30, "how many requests may go out at once")
+	burst := flag.Float64("burst", 30, "how many requests may be sent at once")
 	flag.Parse()
 	if err := fetch(os.Stdout, *burst); err != nil {
 		log.Fatal(err)
@@ -30,7 +30,7 @@ func main() {
 	liveThroughDays(os.Stdout)
 }
 
-// fetch sends a dozen requests through one client and prints when each went out.
+// fetch sends a dozen requests through one client and prints when each was sent.
 func fetch(out io.Writer, burst float64) error {
 	bucket, err := tokenbucket.New(tokenbucket.Limit{Capacity: burst, RefillPerSec: 0.5})
 	if err != nil {

@@ -43,7 +43,8 @@ func (c *clients) use(key string) (bucket *tokenbucket.Bucket, release func()) {
 }
 
 // sweepLocked looks at a few clients and removes those without downloads whose bucket is
-// full. It looks at more clients than a call of use adds, so that the map does not grow.
+// full. It looks at more clients than a call of use adds, so that the map does not grow
+// without bound.
 func (c *clients) sweepLocked() {
 	looked := 0
 	for key, e := range c.all {

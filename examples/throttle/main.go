@@ -1,7 +1,7 @@
 // Command throttle is a reverse proxy that limits downloads to a number of bytes per
 // second: for each client, and for all of them in total. On a terminal it shows a line of
 // progress for each download. Without -upstream it passes requests to a server of its own,
-// whose /bytes/N answers with N bytes, so it can be tried offline.
+// whose /bytes/N answers with N bytes, so you can try it offline.
 package main
 
 import (

@@ -29,7 +29,7 @@ func TestServesAndStops(t *testing.T) {
 		address = regexp.MustCompile(`http://\S+/bytes/5000000`).FindString(lines.Text())
 	}
 	go func() {
-		for lines.Scan() { // what else it prints
+		for lines.Scan() { // discard the rest of its output
 		}
 	}()
 	answer, err := http.Get(address)

@@ -13,7 +13,8 @@ import (
 	"github.com/aa014e13/tokenbucket/iolimit"
 )
 
-// throttle is a reverse proxy whose answers keep to a client's bucket and to one in total.
+// throttle is a reverse proxy whose answers are limited by the client's bucket and by one
+// for all clients.
 type throttle struct {
 	proxy   *httputil.ReverseProxy
 	keyOf   func(*http.Request) string

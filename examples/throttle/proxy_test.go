@@ -22,7 +22,7 @@ type tripper func(*http.Request) (*http.Response, error)
 
 func (f tripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
-// direct answers with what a handler writes.
+// direct sends requests to a handler.
 func direct(handler http.Handler) tripper {
 	return func(r *http.Request) (*http.Response, error) {
 		w := httptest.NewRecorder()
@@ -43,13 +43,13 @@ func newTestThrottle(t *testing.T, out *progress) *throttle {
 	return proxy
 }
 
-// fetch downloads 104,096 bytes, and returns how many came and how long they took.
+// fetch downloads 104,096 bytes. It returns how many arrived, and how long that took.
 func fetch(ctx context.Context, h http.Handler, client string) (n int, took time.Duration) {
 	start, w := time.Now(), httptest.NewRecorder()
 	r := httptest.NewRequest("GET", "/bytes/104096", nil).WithContext(ctx)
 	r.RemoteAddr = client + ":1234"
 	func() {
-		defer func() { _ = recover() }() // the proxy breaks a connection off by panicking
+		defer func() { _ = recover() }() // the proxy panics to end a connection
 		h.ServeHTTP(w, r)
 	}()
 	return w.Body.Len(), time.Since(start)

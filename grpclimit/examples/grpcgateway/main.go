@@ -1,11 +1,11 @@
 // Command grpcgateway runs a gRPC server with limits, and a client of it, in one process. It
-// prints which calls are refused, and when they came back:
+// prints which calls are refused, and when they are admitted:
 //
 //	go run ./examples/grpcgateway
 //
 // Each client of the server has 3 tokens, and 2 more every second. A call costs 1, but
 // Checkout costs 3; health checks and reflection are free. The client calls as fast as it
-// can, and leaves it to the interceptor to come back when the server says.
+// can. Its interceptor sends refused calls again when the server says.
 package main
 
 import (
@@ -38,7 +38,7 @@ func main() {
 	}
 }
 
-// costs are what the server asks for. Anything else costs 1.
+// costs are the prices of the server's methods. All other methods cost 1.
 var costs = tokenbucket.Costs{
 	"/shop.Shop/Checkout":                         3,
 	"/grpc.health.v1.Health/*":                    0,
@@ -97,8 +97,8 @@ func newServer() (*grpc.Server, error) {
 	return server, nil
 }
 
-// connect returns a connection that comes back when the server says, up to twice a call. Its
-// own limit is far above the server's, so that the server refuses.
+// connect returns a connection that sends a refused call again when the server says, up to
+// twice. Its own limit is far above the server's, so that the server refuses.
 func connect(listener *bufconn.Listener, out io.Writer) (*grpc.ClientConn, error) {
 	targets, err := keyed.New[string](tokenbucket.PerSecond(1000))
 	if err != nil {

@@ -45,7 +45,7 @@ func (c *Client) Run(ctx context.Context, run redisbucket.Run) (string, error) {
 // Server returns the server's address.
 func (c *Client) Server(string) string { return c.addr }
 
-// Kind says what an error means.
+// Kind returns what an error says about the server.
 func (c *Client) Kind(err error) redisbucket.ErrorKind {
 	var (
 		dial *net.OpError

@@ -1,4 +1,4 @@
-// Package clientsuite is what every redisbucket.Client is held to, on servers of its own.
+// Package clientsuite tests implementations of redisbucket.Client, on servers of its own.
 package clientsuite
 
 import (
@@ -21,7 +21,8 @@ type Open func(t testing.TB, addr string) redisbucket.Client
 
 var background = context.Background()
 
-// fixture is a server, a proxy before it, and buckets of 10 tokens that hardly refill.
+// fixture is a server, a proxy in front of it, and buckets of 10 tokens with almost no
+// refill.
 type fixture struct {
 	t       *testing.T
 	server  *redistest.Server

@@ -11,7 +11,7 @@ import (
 	"github.com/aa014e13/tokenbucket/redisbucket"
 )
 
-// method is what a call does.
+// method is the name of the method that a call calls.
 type method string
 
 const (
@@ -22,25 +22,26 @@ const (
 	charge method = "Charge"
 )
 
-// call is one call of a process, and what came of it.
+// call is one call of a process, with its result.
 type call struct {
 	id       int
 	service  int
 	method   method
 	key      string
 	cost     float64
-	patience time.Duration // until the context ends; 0: never
-	cancels  bool          // the context is cancelled then, without a deadline before
+	patience time.Duration // until the context ends; 0 if it does not
+	cancels  bool          // the context is cancelled then; it has no deadline
 
 	process    *process
 	start, end time.Time
 	granted    bool
-	died       bool // the process had died by then, so nobody heard of the outcome
+	died       bool // the process had died by then, so no caller got the outcome
 	wait       time.Duration
 	err        error
 }
 
-// coded returns a cost that no other call has, so that its runs are known by it.
+// coded returns a cost that no other call has, so that the runs of the call can be found
+// by it.
 func coded(tokens, id int) float64 { return float64(tokens) + float64(id)*0x1p-32 }
 
 // decoded returns the id of the call that a cost belongs to, 0 for none.
@@ -91,12 +92,12 @@ func (c *call) context() (context.Context, context.CancelFunc) {
 // failed reports whether the server did not decide in time.
 func (c *call) failed() bool { return errors.Is(c.err, redisbucket.ErrUnavailable) }
 
-// took reports whether the caller has what it asked for.
+// took reports whether the caller got its tokens.
 func (c *call) took() bool {
 	return c.err == nil && !c.died && (c.granted || c.method == charge)
 }
 
-// outcome is a word for what came of the call.
+// outcome returns the result of the call in one word.
 func (c *call) outcome() string {
 	var late *tokenbucket.DeadlineError
 	switch {

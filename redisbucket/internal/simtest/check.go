@@ -7,10 +7,10 @@ import (
 	"time"
 )
 
-// slack is how far sums of floating point numbers may be apart, in tokens.
+// slack is how much two sums of floating point numbers may differ, in tokens.
 const slack = 1e-6
 
-// check returns what was not as promised.
+// check returns the violations of the promises.
 func (f *fleet) check() []string {
 	c := checker{fleet: f}
 	c.checkLevels()
@@ -22,7 +22,7 @@ func (f *fleet) check() []string {
 	return c.wrong
 }
 
-// checker looks at what happened in a run.
+// checker checks the events of a run.
 type checker struct {
 	*fleet
 	wrong []string
@@ -32,7 +32,7 @@ func (c *checker) complain(format string, args ...any) {
 	c.wrong = append(c.wrong, fmt.Sprintf(format, args...))
 }
 
-// since says when something was.
+// since returns an instant, counted from the origin.
 func (c *checker) since(at time.Time) time.Duration { return at.Sub(c.origin) }
 
 // checkLevels: no bucket ever gives more than capacity + refill × time.
@@ -48,7 +48,7 @@ func (c *checker) checkLevels() {
 	}
 }
 
-// checkOnce: what a call costs is taken once, and given back once.
+// checkOnce: the cost of a call is taken once, and given back once.
 func (c *checker) checkOnce() {
 	type coin struct {
 		id    int
@@ -68,7 +68,7 @@ func (c *checker) checkOnce() {
 	}
 }
 
-// movement is a change of the tokens that a process has of a bucket.
+// movement is a change of the tokens that a process holds of a bucket.
 type movement struct {
 	at     time.Time
 	tokens float64
@@ -79,8 +79,8 @@ type account struct {
 	key     string
 }
 
-// checkBalances: no process spends or gives back what it has not taken. Without trouble it has
-// nothing left in the end.
+// checkBalances: no process spends or gives back what it has not taken. Without faults it has
+// no tokens left in the end.
 func (c *checker) checkBalances() {
 	for who, all := range c.movements() {
 		slices.SortStableFunc(all, func(a, b movement) int {
@@ -100,7 +100,7 @@ func (c *checker) checkBalances() {
 	slices.Sort(c.wrong)
 }
 
-// movements returns those of each process and bucket.
+// movements returns the movements of each process and bucket.
 func (c *checker) movements() map[account][]movement {
 	moves := map[account][]movement{}
 	for _, r := range c.runs {
@@ -128,8 +128,8 @@ func (c *checker) isRefund(r *run) bool {
 	return r.taken < 0 && id > 0 && c.plan.calls[id-1].method == refund
 }
 
-// checkDurations: no call takes longer than the timeout, or than its context and what it
-// takes to give back.
+// checkDurations: no call takes longer than the timeout or, if it waits, than its context
+// plus the time to give tokens back.
 func (c *checker) checkDurations() {
 	for _, call := range c.plan.calls {
 		took, most := call.end.Sub(call.start), timeout+tick
@@ -142,13 +142,14 @@ func (c *checker) checkDurations() {
 	}
 }
 
-// checkWaits: the tokens of those that wait are there in the order in which the server heard
-// of them, none leaves before that, and none later than an answer may take.
+// checkWaits: the tokens of waiters are refilled in the order in which the server got their
+// requests. No waiter leaves before its tokens are refilled, or later than an answer may
+// take.
 func (c *checker) checkWaits() {
-	latest := map[string]time.Time{} // when the tokens of the one before are there
+	latest := map[string]time.Time{} // when the tokens of the waiter before are refilled
 	for _, r := range c.runs {
 		if r.taken < 0 || c.lostAt(r.at) {
-			delete(latest, r.key) // those that come next are better off
+			delete(latest, r.key) // for later waiters there are more tokens
 		}
 		call := c.waiter(r)
 		if call == nil {
@@ -168,10 +169,11 @@ func (c *checker) checkWaits() {
 	}
 }
 
-// tick is how far instants may be apart: scripts count microseconds, and see fate.late.
+// tick is how far two instants may be apart: scripts count microseconds, and goroutines
+// wake late (see fate.late).
 const tick = 5 * time.Microsecond
 
-// waiter returns the call of Wait that a run let go, or nil.
+// waiter returns the call of Wait whose cost a run took, or nil.
 func (c *checker) waiter(r *run) *call {
 	id := decoded(r.cost())
 	if id == 0 || r.taken <= 0 {
@@ -194,7 +196,7 @@ func (c *checker) lostAt(at time.Time) bool {
 	return false
 }
 
-// checkRecovery: once trouble is over, no more calls fail than there are dead connections.
+// checkRecovery: after the faults, no more calls fail than there are dead connections.
 func (c *checker) checkRecovery() {
 	for _, calm := range c.calms {
 		slow := map[*process]map[time.Time]bool{}

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// conn is a client's end of a connection, and what the network and the server know of it.
-// The world's mutex guards it.
+// conn is a client's end of a connection, with the state that the network and the server
+// have of it. The world's mutex guards it.
 type conn struct {
 	world *world
 	owner *process
@@ -18,17 +18,17 @@ type conn struct {
 	arrived  []chunk // not read yet
 	end      error   // after what arrived
 	deadline time.Time
-	late     time.Duration // after it that Read gives up
+	late     time.Duration // the instant after which Read gives up
 	wake     chan struct{} // something changed
 	closed   bool
-	silent   bool // nothing gets through any more, in either direction
+	silent   bool // no bytes get through any more, in either direction
 
 	partial []byte    // the beginning of a request, at the server
 	there   time.Time // when the latest message arrives at the server
 	back    time.Time // and at the client
 }
 
-// chunk is a server's answer, and what it says.
+// chunk is an answer of the server, and the run that it answers.
 type chunk struct {
 	data []byte
 	run  *run // nil if it is not the whole answer of a run
@@ -45,7 +45,7 @@ func (c *conn) Read(p []byte) (int, error) {
 	}
 }
 
-// await waits until something changes, for so long; 0 is forever.
+// await waits until something changes, at most for left; 0 means for ever.
 func (c *conn) await(left time.Duration) {
 	if left == 0 {
 		<-c.wake
@@ -77,7 +77,8 @@ func (c *conn) tryRead(p []byte) (n int, left time.Duration, err error) {
 	}
 }
 
-// consume reads what arrived. A run whose answer is read has been heard.
+// consume reads the bytes that have arrived. It notes the runs whose answers have been
+// read.
 func (c *conn) consume(p []byte) (n int) {
 	for len(c.arrived) > 0 && n < len(p) {
 		first := &c.arrived[0]
@@ -153,7 +154,8 @@ func (c *conn) fateLocked(direction uint64, data []byte) fate {
 	return fate
 }
 
-// laterLocked does something when a message arrives, after the latest one before it.
+// laterLocked calls do when a message arrives, but not before the message sent before it
+// has arrived.
 func (c *conn) laterLocked(latest *time.Time, latency time.Duration, do func()) {
 	at := time.Now().Add(latency)
 	if !at.After(*latest) {
@@ -169,7 +171,7 @@ func (c *conn) laterLocked(latest *time.Time, latency time.Duration, do func()) 
 	})
 }
 
-// closeLocked ends the connection as a server that ends does.
+// closeLocked ends the connection as a server does when it ends.
 func (c *conn) closeLocked() { c.breakLocked(fate{share: 1}) }
 
 // breakLocked ends the connection, which the client sees at once.
@@ -191,7 +193,7 @@ func (c *conn) notify() {
 	}
 }
 
-// Close ends the connection. What was sent before arrives all the same.
+// Close ends the connection. Messages that were sent before still arrive.
 func (c *conn) Close() error {
 	c.world.mu.Lock()
 	defer c.world.mu.Unlock()

@@ -8,7 +8,8 @@ import (
 	lua "github.com/yuin/gopher-lua"
 )
 
-// engine executes scripts, with those of Redis' functions that the script of a bucket uses.
+// engine executes scripts. It has those functions of Redis that the script of a bucket
+// uses.
 type engine struct {
 	state  *lua.LState
 	server *server

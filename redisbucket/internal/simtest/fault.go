@@ -6,11 +6,11 @@ import (
 	"time"
 )
 
-// fault is a kind of trouble. It returns what it does, and for how long: begin and end are
-// called with the world locked.
+// fault is a kind of fault. It returns one instance of it.
 type fault func(r *rand.Rand) trouble
 
-// trouble is one instance of a fault.
+// trouble is one instance of a fault: its length, and the functions that begin and end
+// it. They are called with the world locked.
 type trouble struct {
 	what       string
 	length     time.Duration
@@ -28,14 +28,14 @@ func (p *plan) addFault(make fault, at time.Duration) time.Duration {
 	return at + t.length
 }
 
-// allFaults is every kind of trouble.
+// allFaults has every kind of fault.
 var allFaults = []fault{badWeather, slowWeather, cuts, stop, restart, failover, flush, silence, hangUp, partition, death}
 
 func underWeather(what string, length time.Duration, w weather) trouble {
 	return trouble{what, length, func(f *fleet) { f.weather = w }, func(f *fleet) { f.weather = fair }}
 }
 
-// badWeather is a bit of everything that networks do.
+// badWeather has all faults of networks, at low rates.
 func badWeather(r *rand.Rand) trouble {
 	w := weather{fair.least, between(r, 5*time.Millisecond, 100*time.Millisecond), r.Float64() * 0.1, r.Float64() * 0.03, r.Float64() * 0.1}
 	return underWeather("bad weather", between(r, time.Second, 8*time.Second), w)
@@ -53,7 +53,7 @@ func cuts(r *rand.Rand) trouble {
 	return underWeather("cuts", between(r, time.Second, 8*time.Second), w)
 }
 
-// stop lets the server hang for a while, and then answer everything.
+// stop makes the server hang for a while, and then answer all requests.
 func stop(r *rand.Rand) trouble {
 	return trouble{"stop", between(r, 50*time.Millisecond, 3*time.Second),
 		func(f *fleet) { f.server.stopLocked() }, func(f *fleet) { f.server.continueLocked() }}
@@ -66,19 +66,19 @@ func restart(r *rand.Rand) trouble {
 		func(f *fleet) { f.server.crashLocked() }, func(f *fleet) { f.server.restartLocked(keep) }}
 }
 
-// failover lets a replica take over whose clock is behind.
+// failover lets a replica take over. Its clock is behind.
 func failover(r *rand.Rand) trouble {
 	behind, back, silently := between(r, 0, lag), between(r, 0, 20*time.Second).Truncate(time.Microsecond), r.IntN(2) == 0
 	return trouble{fmt.Sprintf("failover, %v of data lost, clock %v back, silently: %v", behind, back, silently), 0,
 		func(f *fleet) { f.server.failOverLocked(behind, f.server.offset-back, silently) }, nil}
 }
 
-// flush lets the server forget the script.
+// flush makes the server forget the script.
 func flush(*rand.Rand) trouble {
 	return trouble{"script flush", 0, func(f *fleet) { f.server.scripts = map[string]script{} }, nil}
 }
 
-// silence makes all connections of some processes dead, without a sign.
+// silence makes all connections of some processes dead, and the clients do not notice.
 func silence(r *rand.Rand) trouble {
 	first, n := r.IntN(processes), 1+r.IntN(processes)
 	return trouble{fmt.Sprintf("silence of %d processes", n), 0, func(f *fleet) {
@@ -93,7 +93,7 @@ func hangUp(*rand.Rand) trouble {
 	return trouble{"connections closed", 0, func(f *fleet) { f.eachLocked(nil, (*conn).closeLocked) }, nil}
 }
 
-// partition keeps one process from the server for a while.
+// partition separates one process from the server for a while.
 func partition(r *rand.Rand) trouble {
 	slot := r.IntN(processes)
 	return trouble{fmt.Sprintf("partition of %d", slot), between(r, 100*time.Millisecond, 5*time.Second),

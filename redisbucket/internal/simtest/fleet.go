@@ -8,25 +8,25 @@ import (
 	"time"
 )
 
-// fleet is a run under way.
+// fleet is a run in progress.
 type fleet struct {
 	*world
 	plan    *plan
-	places  []*process // those that run
+	places  []*process // the processes that run
 	dead    []*process
 	calling sync.WaitGroup
 	calms   []calm
 	log     []string // what happened
-	errs    []string // what was wrong so far
+	errs    []string // violations so far
 }
 
-// calm is an instant at which trouble is over.
+// calm is an instant at which all faults are over.
 type calm struct {
 	at   time.Time
-	dead map[*process]int // connections that carry nothing, which the client does not know
+	dead map[*process]int // dead connections, which the client has not noticed
 }
 
-// Result is what came of a run.
+// Result is the result of a run.
 type Result struct {
 	Digest  string // of all calls and all runs of the script
 	Calls   int
@@ -34,8 +34,8 @@ type Result struct {
 	Failed  int // calls that the server did not decide in time
 	Faults  int
 	Log     []string // what happened
-	Wrong   []string // what was not as promised
-	Steps   []step   // the runs of the script, if they were asked for
+	Wrong   []string // violations of the promises
+	Steps   []step   // the runs of the script, if requested
 }
 
 // simulate carries out a run. It is called in a synctest bubble.
@@ -51,7 +51,7 @@ func simulate(seed uint64, hours int, bug Bug, faults []fault, withSteps bool) R
 		f.happen(e)
 	}
 	f.calling.Wait()
-	time.Sleep(5 * time.Second) // what came too late is given back, and leases end
+	time.Sleep(5 * time.Second) // tokens of late answers are given back, and leases end
 	f.end()
 	r := f.result()
 	if withSteps {
@@ -71,7 +71,7 @@ func (f *fleet) happen(e event) {
 	e.do(f)
 }
 
-// start makes a call, by the process that is at a place.
+// start makes a call from the process at a place.
 func (f *fleet) start(c *call, place int) {
 	c.process = f.places[place]
 	f.calling.Go(c.do)
@@ -88,7 +88,7 @@ func (f *fleet) replaceLocked(place int) {
 	f.places[place] = newProcess(f.world, processes+len(f.dead), f.plan.services)
 }
 
-// calm notes that trouble is over.
+// calm notes that all faults are over.
 func (f *fleet) calm() {
 	c := calm{time.Now(), map[*process]int{}}
 	for _, p := range f.places {
@@ -116,7 +116,7 @@ func (f *fleet) end() {
 	time.Sleep(10 * time.Second) // go-redis' clients notice within 6 s that they are closed
 }
 
-// step is a run of the script: what there was, and what came of it.
+// step is a run of the script: the state before, and the result.
 type step struct {
 	Key, Before, After, Answer string
 	Args                       []string
@@ -146,7 +146,7 @@ func (f *fleet) result() Result {
 	return r
 }
 
-// digest returns a hash of all that happened.
+// digest returns a hash of all events.
 func (f *fleet) digest() string {
 	h := sha256.New()
 	for _, c := range f.plan.calls {

@@ -13,9 +13,9 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// hook is a go-redis hook that lets each command begin at an instant of its own: commands of
-// the same instant would choose their connections in any order. And it brings one of the
-// client's bugs in.
+// hook is a go-redis hook that makes each command begin at its own instant: commands of the
+// same instant would choose their connections in any order. It also adds the deliberate bugs
+// of the client.
 type hook struct{ world *world }
 
 // DialHook changes nothing.
@@ -29,7 +29,7 @@ func (h hook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessP
 	}
 }
 
-// ProcessHook defers a command, and sends it twice where the bug does.
+// ProcessHook defers a command, and sends it twice if the deliberate bug does.
 func (h hook) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
 		h.deferFor(cmd)
@@ -42,7 +42,7 @@ func (h hook) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	}
 }
 
-// deferFor waits for less than two microseconds, which follows from what is sent.
+// deferFor waits for less than two microseconds. The time follows from the commands.
 func (h hook) deferFor(cmds ...redis.Cmder) {
 	sum := fnv.New64a()
 	for _, cmd := range cmds {

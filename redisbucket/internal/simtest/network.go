@@ -9,17 +9,18 @@ import (
 	"time"
 )
 
-// weather is how the network treats each message, in either direction.
+// weather holds the probabilities of the network's faults, for messages in either
+// direction.
 type weather struct {
 	least, most time.Duration // latency
 	slow        float64       // probability that a message was lost and is sent again, which takes up to 0.6 s
-	silent      float64       // probability that a connection carries nothing more from here on
+	silent      float64       // probability that a connection is dead from this message on
 	cut         float64       // probability that a message is cut, and the connection with it
 }
 
 var fair = weather{least: 50 * time.Microsecond, most: 2 * time.Millisecond}
 
-// fate is what becomes of a message.
+// fate is what the network does to a message.
 type fate struct {
 	latency time.Duration
 	silent  bool
@@ -27,12 +28,13 @@ type fate struct {
 	share   float64 // of it that arrives if it is cut, from 0 to below 1
 }
 
-// late returns how much later than it should a goroutine wakes up: less than a microsecond. What
-// ends at the same instant otherwise, such as all that share a context, would go on in any order.
+// late returns a delay, of less than a microsecond, with which a goroutine wakes up. Without it,
+// goroutines that wake at the same instant, such as those that share a context, would continue in
+// any order.
 func (f fate) late() time.Duration { return 1 + f.latency%1000 }
 
-// fateLocked decides what becomes of a message, by nothing but its sender, its content and the
-// instant. What several goroutines do at the same instant, in any order, has the same fate.
+// fateLocked decides about a message. The result depends only on the sender, the content and
+// the instant, not on the order of messages that are sent at the same instant.
 func (w *world) fateLocked(owner *process, direction uint64, data []byte) fate {
 	sum := fnv.New64a()
 	_, _ = sum.Write(data)
@@ -77,7 +79,8 @@ func (w *world) dial(ctx context.Context, p *process) (net.Conn, error) {
 	return c, nil
 }
 
-// eachLocked calls a function with each connection that one of the processes has, or all.
+// eachLocked calls a function with each connection of a process or, if owner is nil, of
+// all processes.
 func (w *world) eachLocked(owner *process, do func(c *conn)) {
 	for _, c := range slices.Clone(w.connections) {
 		if owner == nil || c.owner == owner {
@@ -86,7 +89,7 @@ func (w *world) eachLocked(owner *process, do func(c *conn)) {
 	}
 }
 
-// deadLocked counts the connections of a process that are dead without its client knowing.
+// deadLocked counts the dead connections of a process that its client has not noticed.
 func (w *world) deadLocked(p *process) (n int) {
 	w.eachLocked(p, func(c *conn) {
 		if c.silent || c.end != nil {

@@ -9,14 +9,14 @@ import (
 	"github.com/aa014e13/tokenbucket"
 )
 
-// event is something that happens at an instant of a run.
+// event is an event at an instant of a run.
 type event struct {
 	at   time.Duration
 	what string
 	do   func(f *fleet)
 }
 
-// plan is what happens in a run. It follows from the seed alone.
+// plan holds the events of a run. It depends only on the seed.
 type plan struct {
 	random   *rand.Rand
 	services []service
@@ -27,8 +27,8 @@ type plan struct {
 
 const processes = 50
 
-// newPlan returns the plan of so many hours. Each has two episodes of some seconds with
-// many calls: trouble, and then calm. Nothing happens in between.
+// newPlan returns the plan of a number of hours. Each has two episodes of some seconds
+// with many calls: first with faults, then without. Nothing happens in between.
 func newPlan(r *rand.Rand, hours int, faults []fault) *plan {
 	p := &plan{random: r, services: newServices(r)}
 	for hour := range hours {
@@ -41,7 +41,7 @@ func newPlan(r *rand.Rand, hours int, faults []fault) *plan {
 	return p
 }
 
-// newServices returns limits of some variety: most of the calls of an episode are too many.
+// newServices returns various limits. They refuse most of the calls of an episode.
 func newServices(r *rand.Rand) []service {
 	limit := func() tokenbucket.Limit {
 		return tokenbucket.Limit{Capacity: float64(8 + r.IntN(60)), RefillPerSec: 0.1 + 12*r.Float64()}
@@ -53,7 +53,8 @@ func newServices(r *rand.Rand) []service {
 	}
 }
 
-// addEpisode adds some seconds of trouble, and some of calm in which all has to recover.
+// addEpisode adds some seconds with faults, and some without, in which everything must
+// recover.
 func (p *plan) addEpisode(begin time.Duration, faults []fault) {
 	trouble := between(p.random, 4*time.Second, 12*time.Second)
 	p.addCalls(begin, trouble, 110, 12)
@@ -73,7 +74,7 @@ func (p *plan) add(at time.Duration, what string, do func(f *fleet)) {
 	p.events = append(p.events, event{at, what, do})
 }
 
-// addCalls adds so many calls. Some come in a burst, of up to so many.
+// addCalls adds n calls. Some come in bursts of up to burst calls.
 func (p *plan) addCalls(begin, length time.Duration, n, burst int) {
 	for n > 0 {
 		at, slot, s := begin+between(p.random, 0, length), p.random.IntN(processes), p.random.IntN(len(p.services))

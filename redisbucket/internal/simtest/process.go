@@ -16,10 +16,10 @@ import (
 type service struct {
 	name  string
 	limit tokenbucket.Limit
-	lease float64 // 0: none
+	lease float64 // 0 for none
 	age   time.Duration
 	keys  int
-	calls []method // which are made
+	calls []method // the methods that are called
 }
 
 // process is a program that uses the buckets, on a machine of its own.
@@ -33,7 +33,7 @@ type process struct {
 	kill    context.CancelFunc
 
 	// The world's mutex guards these.
-	severed bool // the network carries nothing of it
+	severed bool // the network carries none of its messages
 	died    bool
 }
 
@@ -46,11 +46,11 @@ func newProcess(w *world, id int, services []service) *process {
 		Dialer:                func(ctx context.Context, _, _ string) (net.Conn, error) { return w.dial(ctx, p) },
 		ContextTimeoutEnabled: w.bug != NoBug || r.IntN(2) == 0,
 		PoolSize:              10,
-		// Otherwise it is random, by numbers that no seed determines.
+		// By default it is random, and does not follow from the seed.
 		MinRetryBackoff: 8 * time.Millisecond,
 		MaxRetryBackoff: 8 * time.Millisecond,
-		// go-redis holds a lock while it asks for these. A goroutine that waits for a lock keeps
-		// the time in a bubble from passing.
+		// Off, since go-redis holds a lock while it requests these notifications. In a bubble,
+		// time does not advance while a goroutine waits for a lock.
 		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
 	})
 	if p.client.Options().ContextTimeoutEnabled {
@@ -77,7 +77,7 @@ func (p *process) newBuckets(s service) *redisbucket.Buckets {
 	return b
 }
 
-// dieLocked ends a process: nothing that it does from now on reaches anybody.
+// dieLocked ends a process: from now on, none of its messages arrive.
 func (p *process) dieLocked() {
 	p.severed, p.died = true, true
 	p.kill()

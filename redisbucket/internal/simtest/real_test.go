@@ -35,7 +35,7 @@ func newRealServer(t *testing.T) *realServer {
 	return &realServer{client, script}
 }
 
-// do brings a key into the state before a step, and carries the step out.
+// do sets a key to its state before a step, and carries the step out.
 func (s *realServer) do(t *testing.T, this step) (answer, after string) {
 	ctx := t.Context()
 	pipe := s.client.Pipeline()
@@ -56,7 +56,7 @@ func (s *realServer) do(t *testing.T, this step) (answer, after string) {
 	return run.Val().(string), value.Val()
 }
 
-// The simulated server does what a real one does.
+// TestRealServer checks that the simulated server answers like a real one.
 func TestRealServer(t *testing.T) {
 	server := newRealServer(t)
 	steps := carryOut(t, setting{Seed: 1, Hours: 3, Faults: "all", Steps: true}).Steps

@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// nextLocked removes the next command from what has arrived, an array of strings: nil if it
-// is not complete.
+// nextLocked removes the next command, an array of strings, from the bytes that have
+// arrived. It returns nil if the command is not complete.
 func (c *conn) nextLocked() []string {
 	rest := c.partial
 	n, rest, ok := number(rest, '*')

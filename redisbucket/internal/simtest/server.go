@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// server is the one behind the address: another one after a failover. The world's mutex
-// guards it.
+// server is the server at the address. After a failover it is another one. The world's
+// mutex guards it.
 type server struct {
 	world   *world
 	engine  *engine
@@ -26,23 +26,23 @@ type server struct {
 	down    bool // no connections
 }
 
-// entry is what is stored under a key.
+// entry is the value of a key.
 type entry struct {
 	value   string
 	expires int64 // the last millisecond of its life, by the server's clock
 }
 
-// change is how a key was before a write.
+// change is the state of a key before a write.
 type change struct {
 	at     time.Time
 	key    string
 	entry  entry
 	truth  truth
-	stored bool // there was an entry
-	known  bool // there was a truth
+	stored bool // whether there was an entry
+	known  bool // whether there was a truth
 }
 
-// lag is how far a replica is behind at most.
+// lag is the most by which a replica is behind.
 const lag = 2 * time.Second
 
 // request is a command that has arrived.
@@ -64,7 +64,7 @@ type run struct {
 	before  string    // the value, "" if there was none
 	after   string    // the value
 	answer  string
-	taken   float64 // below 0 they were given back
+	taken   float64 // tokens; below 0 if they were given back
 	left    float64 // the true level after that
 }
 
@@ -75,7 +75,7 @@ func newServer(w *world) *server {
 	return s
 }
 
-// eraseLocked loses all data.
+// eraseLocked deletes all data.
 func (s *server) eraseLocked() {
 	s.data, s.truths, s.scripts, s.changes = map[string]entry{}, map[string]truth{}, map[string]script{}, nil
 }
@@ -151,10 +151,10 @@ func (s *server) keepLocked(key string) {
 	s.changes = append(s.changes, c)
 }
 
-// stopLocked lets requests wait.
+// stopLocked makes requests wait.
 func (s *server) stopLocked() { s.stopped = true }
 
-// continueLocked carries out what has waited.
+// continueLocked carries out the requests that have waited.
 func (s *server) continueLocked() {
 	s.stopped = false
 	waiting := s.waiting
@@ -172,7 +172,7 @@ func (s *server) crashLocked() {
 	s.world.eachLocked(nil, (*conn).closeLocked)
 }
 
-// restartLocked starts it again, with its data or without.
+// restartLocked starts the server again, with its data or without.
 func (s *server) restartLocked(keep bool) {
 	s.down, s.scripts = false, map[string]script{}
 	if !keep {
@@ -181,8 +181,9 @@ func (s *server) restartLocked(keep bool) {
 	}
 }
 
-// failOverLocked lets a replica take over that is so far behind, and whose clock has another
-// offset. Connections to the former master end, or carry nothing more.
+// failOverLocked lets a replica take over. It lacks the writes of the time behind, and its
+// clock has another offset. Connections to the former master end or, if silently is true,
+// are dead.
 func (s *server) failOverLocked(behind, offset time.Duration, silently bool) {
 	s.world.losses = append(s.world.losses, time.Now())
 	for _, c := range slices.Backward(s.changes) {
@@ -210,7 +211,7 @@ func restore[V any](m map[string]V, key string, value V, there bool) {
 	}
 }
 
-// get returns what is stored and has not expired, "" if there is nothing.
+// get returns the value of a key, "" if there is none or it has expired.
 func (s *server) get(key string) string {
 	if e := s.data[key]; s.clock.UnixMilli() <= e.expires {
 		return e.value
@@ -222,7 +223,7 @@ func (s *server) set(key, value string, ttl int64) {
 	s.data[key] = entry{value, s.clock.UnixMilli() + ttl}
 }
 
-// time returns what TIME answers.
+// time returns the answer of TIME.
 func (s *server) time() (seconds, micros string) {
 	now := s.clock.UnixMicro()
 	return strconv.FormatInt(now/1e6, 10), strconv.FormatInt(now%1e6, 10)

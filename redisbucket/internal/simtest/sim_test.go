@@ -21,13 +21,13 @@ var (
 	seed  = flag.Uint64("seed", 1, "the first seed of TestTrouble")
 )
 
-// setting is what determines a run.
+// setting holds all that determines a run.
 type setting struct {
 	Seed   uint64
 	Hours  int
 	Bug    Bug
 	Faults string // "all", "none" or "cuts"
-	Steps  bool   // the result has the runs of the script
+	Steps  bool   // whether the result has the runs of the script
 }
 
 func (s setting) String() string {
@@ -57,8 +57,8 @@ func TestRun(t *testing.T) {
 	fmt.Printf("%s%s\n", mark, encoded)
 }
 
-// carryOut carries out a run in a process of its own. One processor keeps the order of what
-// happens at the same instant.
+// carryOut carries out a run in a process of its own. It uses one processor, which keeps
+// the order of events at the same instant.
 func carryOut(t testing.TB, s setting) (result Result) {
 	encoded, err := json.Marshal(s)
 	require.NoError(t, err)
@@ -91,15 +91,15 @@ func carryOutAll(t testing.TB, settings []setting) []Result {
 	return results
 }
 
-// requireRight fails the test if something was not as promised.
+// requireRight fails the test if a promise was broken.
 func requireRight(t testing.TB, s setting, r Result) {
 	if len(r.Wrong) > 0 {
-		t.Errorf("%v: %d things were wrong:\n%s\nWhat happened:\n%s\nAdd the seed to testdata/seeds once it is corrected.",
+		t.Errorf("%v: %d promises were broken:\n%s\nWhat happened:\n%s\nAdd the seed to testdata/seeds once it is corrected.",
 			s, len(r.Wrong), strings.Join(r.Wrong[:min(10, len(r.Wrong))], "\n"), strings.Join(r.Log, "\n"))
 	}
 }
 
-// series returns settings for so many hours in all, with seeds in turn.
+// series returns settings for a total number of hours, with consecutive seeds.
 func series(first uint64, total, each int) (all []setting) {
 	for n := 0; n < total; n += each {
 		all = append(all, setting{Seed: first + uint64(n/each), Hours: each, Faults: "all"})
@@ -107,7 +107,8 @@ func series(first uint64, total, each int) (all []setting) {
 	return all
 }
 
-// fewer returns n, or another number with the race detector, which takes many times as long.
+// fewer returns n, or withRace if the race detector is on, since runs then take many times
+// as long.
 func fewer(n, withRace int) int {
 	if isRace {
 		return withRace
@@ -145,7 +146,7 @@ func TestTrouble(t *testing.T) {
 	t.Logf("%d hours, %d seeds, %d faults: of %d calls %d were granted and %d failed", total, len(settings), faults, calls, granted, failed)
 }
 
-// The seeds of runs that once showed a fault.
+// TestKeptSeeds repeats the runs that once showed a fault.
 func TestKeptSeeds(t *testing.T) {
 	if isRace {
 		t.Skip("they take long with the race detector")

@@ -7,15 +7,16 @@ import (
 	"time"
 )
 
-// truth is a bucket as it should be: it counts true time, and needs nothing but the runs.
-// It is kept beside the data, and lost with it: what is lost explains what is granted again.
+// truth is a bucket as it should be: it counts true time, and depends only on the runs. It
+// is stored beside the data and lost with it, since tokens may be granted again after a loss
+// of data.
 type truth struct {
 	level float64
 	at    time.Time
 }
 
-// judgeLocked follows a run, and returns the true level after it. Scripts count whole
-// microseconds, so this does.
+// judgeLocked applies a run, and returns the true level after it. Like scripts, it counts
+// whole microseconds.
 func (s *server) judgeLocked(r *run) float64 {
 	capacity, refill := parse(r.args[3]), parse(r.args[4])
 	now := r.at.Truncate(time.Microsecond)
@@ -30,7 +31,7 @@ func (s *server) judgeLocked(r *run) float64 {
 	return t.level
 }
 
-// taken returns what a run took from its bucket.
+// taken returns how many tokens a run took from its bucket.
 func taken(r *run) float64 {
 	word, _, _ := strings.Cut(r.answer, " ")
 	if r.looks() || word == "0" {
@@ -51,7 +52,7 @@ func (r *run) patience() time.Duration {
 	return time.Duration(min(parse(r.args[2])*1e3, math.MaxInt64/2))
 }
 
-// due returns when what a run took is there, by the value that it wrote.
+// due returns when the tokens that a run took are refilled, by the value that it wrote.
 func (r *run) due() time.Time {
 	words := strings.Fields(r.after) // limits seconds microseconds balance anchor
 	if len(words) < 5 {

@@ -9,13 +9,13 @@ import (
 	"time"
 )
 
-// timeout and pause are what every process gives to WithTimeout and WithBreak.
+// timeout and pause are the arguments of WithTimeout and WithBreak in every process.
 const (
 	timeout = 500 * time.Millisecond
 	pause   = 100 * time.Millisecond
 )
 
-// world is what the parts of one run share.
+// world holds the data that the parts of one run share.
 type world struct {
 	seed   uint64
 	bug    Bug
@@ -29,7 +29,7 @@ type world struct {
 	losses      []time.Time // when the server lost data
 }
 
-// Bug is a deliberate fault, which the checks have to find.
+// Bug is a deliberate fault, which the checks must find.
 type Bug string
 
 // The bugs.
@@ -54,7 +54,7 @@ func newWorld(seed uint64, bug Bug) *world {
 	return w
 }
 
-// random returns a source of numbers of its own for each combination of words.
+// random returns a source of random numbers. Each combination of words has its own.
 func (w *world) random(words ...uint64) *rand.Rand {
 	mixed := w.seed
 	for _, word := range words {
