@@ -52,8 +52,8 @@ type epoch struct {
 	_       [56]byte
 	word    atomic.Uint64 // or epochOver
 	_       [56]byte
-	refused atomic.Uint64 // the word of a recent refusal, or the first word
-	_       [56]byte
+	refused refusal // by the first word, before there is one
+	_       [32]byte
 }
 
 type ledger struct {
@@ -101,27 +101,32 @@ func (e *epoch) take(t *timeline.Timeline, cost float64) (a answer, decided bool
 	if e == nil || !isWhole(cost) {
 		return a, false
 	}
-	before := e.refused.Load()
+	whole := uint64(int64(cost))
+	before := e.refused.word.Load()
 	now := t.Now()
-	for try := range maxTries {
+	for range maxTries {
 		word := e.word.Load()
-		next, ok := e.spendQuickly(word, uint64(now-e.base), uint64(int64(cost)))
+		next, ok := e.spendQuickly(word, uint64(now-e.base), whole)
 		if !ok {
+			if word == before {
+				if wait := e.refused.wait(word, whole, now); wait > 0 && e.word.Load() == word {
+					return answer{word, now, false, wait}, true
+				}
+			}
 			if word == epochOver {
 				return a, false
 			}
 			switch wait := e.wait(word, now, cost); {
-			case wait > 0 && word != before:
+			case wait == 0:
+				if next, ok = e.spend(word, now, cost); !ok {
+					return a, false
+				}
+			case word == before:
+				e.refused.note(word, whole, now, wait)
+				return answer{word, now, false, wait}, true
+			default:
 				before, now = word, t.Now()
 				continue
-			case wait > 0:
-				if try > 0 {
-					e.refused.Store(word)
-				}
-				return answer{word, now, false, wait}, true
-			}
-			if next, ok = e.spend(word, now, cost); !ok {
-				return a, false
 			}
 		}
 		if e.word.CompareAndSwap(word, next) {
@@ -251,7 +256,7 @@ func startEpoch(limits Limits, states []State, now time.Duration) *epoch {
 	if spent, ok := limits.spentSinceFull(states); ok && spent <= e.room[1] && !limits[0].isFar(states[0], now) {
 		e.base = states[0].Anchor - 1
 		e.word.Store(1<<spentBits | spent)
-		e.refused.Store(1<<spentBits | spent)
+		e.refused.word.Store(1<<spentBits | spent)
 	}
 	return e
 }
