@@ -25,6 +25,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/aa014e13/tokenbucket/internal/sleeper"
 	"github.com/aa014e13/tokenbucket/internal/timeline"
 )
 
@@ -145,19 +146,32 @@ func (b *Bucket) take(d *Decision, p price) {
 // and other callers of the bucket are blocked meanwhile. Use WithMaxWaiters if callers are
 // not trusted.
 func (b *Bucket) Wait(ctx context.Context, cost float64) error {
-	if err := ctx.Err(); err != nil {
-		return err
-	}
-	if a, decided := b.epoch.Load().take(&b.time, cost); decided && a.ok {
-		return nil
-	}
-	return b.wait(ctx, price{all: cost})
+	_, err := b.waitAgain(ctx, cost, nil)
+	return err
 }
 
-func (b *Bucket) wait(ctx context.Context, p price) error {
-	w, err := b.admitOrQueue(ctx, p, true)
+// waitAgain is Wait that uses a waiter again: kept, which an earlier call returned, or nil.
+func (b *Bucket) waitAgain(ctx context.Context, cost float64, kept *waiter) (*waiter, error) {
+	if err := ctx.Err(); err != nil {
+		return kept, err
+	}
+	if a, decided := b.epoch.Load().take(&b.time, cost); decided && a.ok {
+		return kept, nil
+	}
+	return b.wait(ctx, price{all: cost}, kept)
+}
+
+func init() {
+	sleeper.Use(func(ctx context.Context, bucket any, cost float64, kept any) (any, error) {
+		w, _ := kept.(*waiter)
+		return bucket.(*Bucket).waitAgain(ctx, cost, w)
+	})
+}
+
+func (b *Bucket) wait(ctx context.Context, p price, kept *waiter) (*waiter, error) {
+	w, err := b.admitOrQueue(ctx, p, kept, true)
 	if w == nil {
-		return err
+		return kept, err
 	}
 	for {
 		select {
@@ -166,7 +180,7 @@ func (b *Bucket) wait(ctx context.Context, p price) error {
 		case <-ctx.Done():
 		}
 		if left, err := b.wakeUp(ctx, w); left {
-			return err
+			return w, err
 		}
 	}
 }
@@ -184,7 +198,7 @@ func (b *Bucket) Reserve(cost float64) (*Reservation, error) {
 }
 
 func (b *Bucket) reserve(p price) (*Reservation, error) {
-	w, err := b.admitOrQueue(context.Background(), p, false)
+	w, err := b.admitOrQueue(context.Background(), p, nil, false)
 	if err != nil {
 		return nil, err
 	}
@@ -326,9 +340,9 @@ func (b *Bucket) lock() (now time.Duration) {
 	return now
 }
 
-// admitOrQueue takes the price and returns nil, or queues a waiter and returns it. The
-// waiter is a reservation unless it sleeps in Wait.
-func (b *Bucket) admitOrQueue(ctx context.Context, p price, sleeps bool) (*waiter, error) {
+// admitOrQueue takes the price and returns nil, or queues a waiter and returns it: w, or a new
+// one if w is nil. The waiter is a reservation unless it sleeps in Wait.
+func (b *Bucket) admitOrQueue(ctx context.Context, p price, w *waiter, sleeps bool) (*waiter, error) {
 	now := b.lock()
 	defer b.mu.Unlock()
 	if err := b.queue.limits.check(p); err != nil {
@@ -338,15 +352,21 @@ func (b *Bucket) admitOrQueue(ctx context.Context, p price, sleeps bool) (*waite
 		b.noteDecisionLocked(now, p)
 		return nil, nil
 	}
-	wait := b.queue.wait(now, p) // Never if the turn would come after the end of time
-	if deadline, ok := ctx.Deadline(); ok && (wait == Never || wait-(b.time.Now()-now) > b.time.Left(deadline)) {
-		return nil, &DeadlineError{wait}
+	if deadline, ok := ctx.Deadline(); ok {
+		wait := b.queue.wait(now, p) // Never if the turn would come after the end of time
+		if wait == Never || wait-(b.time.Now()-now) > b.time.Left(deadline) {
+			return nil, &DeadlineError{wait}
+		}
 	}
-	var nudges chan struct{}
-	if sleeps {
-		nudges = make(chan struct{}, 1)
+	if n := b.queue.len; n >= b.queue.maxLen {
+		return nil, fmt.Errorf("%w: %d are queued already: retry later or raise WithMaxWaiters", ErrTooManyWaiters, n)
 	}
-	return b.queue.push(now, p, nudges)
+	if w == nil {
+		w = newWaiter(sleeps)
+	}
+	b.busy.decisions = 0 // the queue would soon end an epoch
+	b.queue.push(now, p, w)
+	return w, nil
 }
 
 // setTimer sets the timer of a waiter that is about to sleep. It calls the clock without
@@ -354,7 +374,7 @@ func (b *Bucket) admitOrQueue(ctx context.Context, p price, sleeps bool) (*waite
 func (b *Bucket) setTimer(w *waiter) <-chan time.Time {
 	var timer <-chan time.Time
 	if w.alarm != Never {
-		timer = b.startTimer(w.alarm)
+		timer = b.startTimer(w.alarm, &w.timer)
 	}
 	b.mu.Lock()
 	b.queue.sleep(w)
@@ -365,8 +385,8 @@ func (b *Bucket) setTimer(w *waiter) <-chan time.Time {
 // startTimer returns a channel that receives at an instant. If a mock clock moves between
 // its reading and the call of After, the timer would ring too late, so startTimer asks for
 // another one. An instant in the past gets a closed channel, because After(0) of some mocks
-// never rings.
-func (b *Bucket) startTimer(at time.Duration) (timer <-chan time.Time) {
+// never rings. The system clock's timer is kept and used again.
+func (b *Bucket) startTimer(at time.Duration, kept **time.Timer) (timer <-chan time.Time) {
 	for range 3 { // only a mock stands still, so the tries are bounded
 		now := b.time.Now()
 		if at <= now {
@@ -374,7 +394,7 @@ func (b *Bucket) startTimer(at time.Duration) (timer <-chan time.Time) {
 			close(due)
 			return due
 		}
-		timer = b.time.After(timeline.Until(now, at))
+		timer = b.time.After(timeline.Until(now, at), kept)
 		if b.time.Clock == nil || b.time.Now() == now {
 			break
 		}

@@ -77,7 +77,8 @@ func (b *Bucket) WaitEach(ctx context.Context, costs ...float64) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	return b.wait(ctx, p)
+	_, err = b.wait(ctx, p, nil)
+	return err
 }
 
 // ReserveEach is like Reserve, with one cost for each limit, in the order of Limits. It

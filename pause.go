@@ -40,6 +40,7 @@ func (b *Bucket) WaitPause(ctx context.Context) (waited time.Duration, err error
 // there, and they do not wait for it.
 type hold struct {
 	nudges chan struct{} // one is sent when the pause ends early
+	timer  *time.Timer   // of the system clock; nil: none yet
 	ends   time.Duration // the end of the pause, as far as the hold knows
 	asleep bool          // its timer is set
 	err    error
@@ -65,7 +66,7 @@ func (b *Bucket) hold() (since time.Duration, h *hold) {
 func (b *Bucket) setAlarm(h *hold) <-chan time.Time {
 	var timer <-chan time.Time
 	if h.ends != Never {
-		timer = b.startTimer(h.ends)
+		timer = b.startTimer(h.ends, &h.timer)
 	}
 	b.mu.Lock()
 	h.asleep = len(h.nudges) == 0

@@ -1,7 +1,6 @@
 package tokenbucket
 
 import (
-	"fmt"
 	"math"
 	"slices"
 	"time"
@@ -244,13 +243,10 @@ func (q *queue) setLimits(now time.Duration, limits Limits) {
 	q.replan()
 }
 
-// push queues a waiter. If nudges is nil, it is a reservation.
-func (q *queue) push(now time.Duration, p price, nudges chan struct{}) (*waiter, error) {
+// push queues a waiter that is new or has left. If its nudges are nil, it is a reservation.
+func (q *queue) push(now time.Duration, p price, w *waiter) {
 	q.advance(now)
-	if q.len >= q.maxLen {
-		return nil, fmt.Errorf("%w: %d are queued already: retry later or raise WithMaxWaiters", ErrTooManyWaiters, q.len)
-	}
-	w := newWaiter(p, len(q.limits), nudges)
+	w.begin(p, len(q.limits))
 	if q.tail == nil {
 		q.head = w
 		q.restart()
@@ -260,12 +256,11 @@ func (q *queue) push(now time.Duration, p price, nudges chan struct{}) (*waiter,
 	}
 	q.tail = w
 	q.count(w, 1)
-	if nudges != nil && q.sleeper == nil {
+	if w.nudges != nil && q.sleeper == nil {
 		q.sleeper = w
 	}
 	q.plan(w)
 	w.alarm = w.due
-	return w, nil
 }
 
 // sleep notes that the timer of a waiter is set.
@@ -278,7 +273,9 @@ func (q *queue) sleep(w *waiter) {
 // wakeUp notes that a waiter is awake. If it is still queued, it has to set another timer, for
 // its alarm.
 func (q *queue) wakeUp(now time.Duration, w *waiter) {
+	w.awake = true
 	q.advance(now)
+	w.awake = false
 	if !w.left {
 		q.alarms.unset(w)
 		q.plan(w)

@@ -45,8 +45,8 @@ func (q *queue) enqueue(t *testing.T, now time.Duration, nudges chan struct{}, c
 		p, err = priceEach(&costs, len(q.limits))
 		require.NoError(t, err)
 	}
-	w, err := q.push(now, p, nudges)
-	require.NoError(t, err)
+	w := &waiter{nudges: nudges}
+	q.push(now, p, w)
 	return w
 }
 
@@ -163,8 +163,8 @@ func changeQueue(t *testing.T, q *queue, random *rand.Rand, now time.Duration, w
 		if _, ok := q.tryAcquire(now, cost); ok {
 			return nil
 		}
-		w, err := q.push(now, cost, []chan struct{}{nil, make(chan struct{}, 1)}[random.IntN(2)])
-		require.NoError(t, err)
+		w := newWaiter(random.IntN(2) == 0)
+		q.push(now, cost, w)
 		return []*waiter{w}
 	case 4, 5, 6:
 		for _, w := range ws {
@@ -296,4 +296,18 @@ func TestOnlyTimersAheadCountAsWaiting(t *testing.T) {
 	require.Len(t, b.nudges, 1, "its timer would ring at 12 s")
 	require.Equal(t, 1, q.waiting(2*second), "it is about to set another timer")
 	require.Equal(t, 2*second, q.delay(2*second, r))
+}
+
+func TestNudgeOfAnEarlierPlaceIsDropped(t *testing.T) {
+	q := newQueue(0, Limit{10, 1})
+	w := q.addSleeper(t, 0, 1)
+	q.advance(second)
+	require.True(t, w.left)
+	require.Len(t, w.nudges, 1, "it may not have woken yet")
+	q.push(second, price{all: 2}, w)
+	require.Empty(t, w.nudges)
+	require.Equal(t, 3*second, w.alarm)
+	q.wakeUp(3*second, w)
+	require.True(t, w.left)
+	require.Empty(t, w.nudges, "it is awake")
 }

@@ -12,6 +12,7 @@ type waiter struct {
 	prev, next *waiter
 	number     uint64 // increases along the queue
 	left       bool   // it is no longer queued
+	awake      bool   // its goroutine looks whether it may leave, so it needs no nudge
 	err        error  // why it left, nil if it was granted its cost
 
 	// The turn, if it is planned: the instant of the grant, and the states after it.
@@ -24,6 +25,7 @@ type waiter struct {
 	// rings. Only the timer of the first sleeper in the queue must not ring too late: if its
 	// turn moves to an earlier instant, it is nudged to set another timer.
 	nudges chan struct{}
+	timer  *time.Timer   // of the system clock; nil: none yet
 	alarm  time.Duration // the instant at which the timer rings
 	place  int           // the index in alarms plus 1; 0 while the timer is not set
 }
@@ -34,15 +36,28 @@ type many struct {
 	costs  []float64 // one for each limit; nil: the same for all
 }
 
-func newWaiter(p price, limits int, nudges chan struct{}) *waiter {
-	w := &waiter{cost: p.all, nudges: nudges}
+// newWaiter returns a waiter for push. It is a reservation unless it sleeps in Wait.
+func newWaiter(sleeps bool) *waiter {
+	w := &waiter{}
+	if sleeps {
+		w.nudges = make(chan struct{}, 1)
+	}
+	return w
+}
+
+// begin prepares a waiter for a place in the queue. It may have had one before: then its
+// timer and its channel are used again.
+func (w *waiter) begin(p price, limits int) {
+	if len(w.nudges) > 0 {
+		<-w.nudges // from when it left
+	}
+	*w = waiter{cost: p.all, nudges: w.nudges, timer: w.timer}
 	if limits != 1 {
 		w.many = &many{states: make([]State, limits)}
 	}
 	if p.each != nil {
 		w.many.costs = slices.Clone(*p.each)
 	}
-	return w
 }
 
 func (w *waiter) price() price {
@@ -71,6 +86,9 @@ func (w *waiter) nextSleeper() *waiter {
 // nudge wakes a sleeping waiter. The channel is buffered, so a nudge is never lost: if it is
 // full, the waiter is about to wake.
 func (w *waiter) nudge() {
+	if w.awake {
+		return
+	}
 	select {
 	case w.nudges <- struct{}{}:
 	default:

@@ -3,7 +3,9 @@ package iolimit_test
 import (
 	"bytes"
 	"io"
+	"net"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -32,4 +34,13 @@ func TestGrantedChunksDoNotAllocate(t *testing.T) {
 		}
 		require.Zero(t, testing.AllocsPerRun(100, func() { _, _ = move() }), name)
 	}
+}
+
+// A stream keeps the timer and the channel of a wait for the next one.
+func TestChunksThatWaitDoNotAllocate(t *testing.T) {
+	eachDirection(t, func(t *testing.T, d direction, c net.Conn, _ *tokenbucket.Bucket) {
+		call, p, start := d.call(c), make([]byte, 4), time.Now()
+		require.Zero(t, testing.AllocsPerRun(100, func() { _, _ = call(p) }))
+		require.Equal(t, 101*2*time.Second, time.Since(start), "each waits")
+	})
 }

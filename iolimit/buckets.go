@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/aa014e13/tokenbucket"
+	"github.com/aa014e13/tokenbucket/internal/sleeper"
 )
 
 // maxChunk is the most that a stream pays for at once, in bytes. Larger chunks would not be
@@ -48,10 +49,10 @@ func (bs buckets) chunk(n int) (int, error) {
 //
 // If the capacity falls below the chunk during the wait, acquire continues with a smaller
 // chunk.
-func (bs buckets) acquire(ctx context.Context, n int) (size int, paid buckets, err error) {
+func (bs buckets) acquire(ctx context.Context, n int, s *sleeper.Sleeper) (size int, paid buckets, err error) {
 	size, err = bs.chunk(n)
 	for err == nil && len(paid) < len(bs) {
-		err = bs[len(paid)].Wait(ctx, float64(size))
+		err = s.Wait(ctx, bs[len(paid)], float64(size))
 		if err == nil {
 			paid = bs[:len(paid)+1]
 		} else if errors.Is(err, tokenbucket.ErrCostExceedsCapacity) {
@@ -66,11 +67,11 @@ func (bs buckets) acquire(ctx context.Context, n int) (size int, paid buckets, e
 }
 
 // settle waits until no bucket is in debt and the earlier waiters of each have left.
-func (bs buckets) settle(ctx context.Context) error {
+func (bs buckets) settle(ctx context.Context, s *sleeper.Sleeper) error {
 	// leastCost is admitted from a level of 0 on, and too small to change the level.
 	const leastCost = math.SmallestNonzeroFloat64
 	for _, b := range bs {
-		if err := b.Wait(ctx, leastCost); err != nil {
+		if err := s.Wait(ctx, b, leastCost); err != nil {
 			return err
 		}
 	}

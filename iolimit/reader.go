@@ -5,6 +5,7 @@ import (
 	"io"
 
 	"github.com/aa014e13/tokenbucket"
+	"github.com/aa014e13/tokenbucket/internal/sleeper"
 )
 
 // NewReader returns a reader that reads from r no faster than each of the buckets
@@ -43,8 +44,9 @@ type reader struct {
 	turn    turn
 
 	// Guarded by turn.
-	owes bool  // the wait for the bytes of the last Read failed
-	err  error // the source's error that came with these bytes; the next Read returns it
+	sleeper sleeper.Sleeper
+	owes    bool  // the wait for the bytes of the last Read failed
+	err     error // the source's error that came with these bytes; the next Read returns it
 }
 
 func newReader(source io.Reader, all []*tokenbucket.Bucket) *reader {
@@ -86,7 +88,7 @@ func (r *reader) settle(ctx context.Context) error {
 	if !r.owes {
 		return nil
 	}
-	if err := r.buckets.settle(ctx); err != nil {
+	if err := r.buckets.settle(ctx, &r.sleeper); err != nil {
 		return err
 	}
 	err := r.err
@@ -97,7 +99,7 @@ func (r *reader) settle(ctx context.Context) error {
 // pay waits for the tokens of n bytes that were read. If the wait fails, it charges them.
 func (r *reader) pay(ctx context.Context, n int) error {
 	for n > 0 {
-		size, paid, err := r.buckets.acquire(ctx, n)
+		size, paid, err := r.buckets.acquire(ctx, n, &r.sleeper)
 		if err != nil {
 			r.buckets[len(paid):].charge(n)
 			paid.charge(n - size)

@@ -5,6 +5,7 @@ import (
 	"io"
 
 	"github.com/aa014e13/tokenbucket"
+	"github.com/aa014e13/tokenbucket/internal/sleeper"
 )
 
 // NewWriter returns a writer that writes to w no faster than each of the buckets
@@ -41,6 +42,7 @@ type writer struct {
 	sink    io.Writer
 	buckets buckets
 	turn    turn
+	sleeper sleeper.Sleeper // guarded by turn
 }
 
 func newWriter(sink io.Writer, all []*tokenbucket.Bucket) *writer {
@@ -68,7 +70,7 @@ func (w *writer) write(ctx context.Context, p []byte) (written int, err error) {
 
 // writeChunk waits for a chunk of p, writes it, and returns how many bytes were written.
 func (w *writer) writeChunk(ctx context.Context, p []byte) (int, error) {
-	size, paid, err := w.buckets.acquire(ctx, len(p))
+	size, paid, err := w.buckets.acquire(ctx, len(p), &w.sleeper)
 	if err != nil {
 		paid.refund(size)
 		return 0, err

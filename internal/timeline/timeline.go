@@ -82,12 +82,18 @@ func (t *Timeline) IsSteady() bool {
 	return isWatched
 }
 
-// After returns a channel on which the time is sent once d has elapsed.
-func (t *Timeline) After(d time.Duration) <-chan time.Time {
-	if t.Clock == nil {
-		return time.After(d)
+// After returns a channel on which the time is sent once d has elapsed. With the system clock
+// it is the channel of the timer in kept, which is made if it is nil, and set anew.
+func (t *Timeline) After(d time.Duration, kept **time.Timer) <-chan time.Time {
+	switch {
+	case t.Clock != nil:
+		return t.Clock.After(d)
+	case *kept == nil:
+		*kept = time.NewTimer(d)
+	default:
+		(*kept).Reset(d)
 	}
-	return t.Clock.After(d)
+	return (*kept).C
 }
 
 // Left returns the time until the deadline of a context. The deadline may be one of this
