@@ -10,8 +10,8 @@ import (
 	"github.com/aa014e13/tokenbucket"
 )
 
-// BenchmarkClock measures what the machine allows at best: one reading of the clock and
-// one uncontended compare-and-swap.
+// BenchmarkClock measures the least time of any decision on this machine: one reading of
+// the clock and one uncontended compare-and-swap.
 func BenchmarkClock(b *testing.B) {
 	origin := time.Now()
 	var word atomic.Int64
@@ -111,8 +111,8 @@ func BenchmarkTakeEach(b *testing.B) {
 	}
 }
 
-// BenchmarkLongQueue measures what a newcomer pays behind n reservations. It should not
-// grow with n.
+// BenchmarkLongQueue measures the time of a new request behind n reservations. It should
+// not grow with n.
 func BenchmarkLongQueue(b *testing.B) {
 	for _, n := range []int{100, 10_000, 100_000} {
 		bucket := tokenbucket.MustNew(Limit{10, 0.001}, tokenbucket.WithTokens(0))

@@ -13,9 +13,9 @@ import (
 	"github.com/aa014e13/tokenbucket/internal/testing/waittest"
 )
 
-// TestReservationsMatchTheOracle lets reservations, their cancellations and all that
-// moves the level happen at random, on a clock that steps back now and then. Where
-// the level is noted, by Pause and SetLimits, the instants are exact in binary.
+// TestReservationsMatchTheOracle makes reservations, cancellations and all calls that
+// change the level at random, on a clock that steps back now and then. Pause and
+// SetLimits store the level, so for them the instants are exact in binary.
 func TestReservationsMatchTheOracle(t *testing.T) {
 	for seed := range uint64(60) {
 		random := rand.New(rand.NewPCG(seed, 11))
@@ -75,7 +75,7 @@ func (b *booking) passTime() {
 	b.now += tick * time.Duration(b.random.IntN(3)*b.random.IntN(20))
 	b.oracle.Advance(b.now)
 	b.clock.Set(b.now)
-	b.bucket.Tokens() // now it has seen it
+	b.bucket.Tokens() // now the bucket has seen that instant
 	b.back = 0
 	if b.random.IntN(4) == 0 {
 		b.back = time.Duration(b.random.Int64N(int64(sec)))
@@ -136,7 +136,7 @@ func (b *booking) randomTokens() []float64 {
 	return tokens
 }
 
-// one reports whether costs are one for all limits.
+// one reports whether costs is one cost for all limits.
 func (b *booking) one(costs []float64) bool {
 	return len(costs) < len(b.limits) || b.random.IntN(2) == 0 && len(costs) == 1
 }
@@ -196,7 +196,7 @@ func (b *booking) check() {
 	require.Equal(b, b.oracle.Waiting(), b.bucket.Waiting(), b.where)
 	require.InDelta(b, b.oracle.Tokens(), b.bucket.Tokens(), 1e-9, b.where)
 	for i, r := range b.booked {
-		want := Never // cancelled, or its cost is above the capacity now
+		want := Never // it is cancelled, or its cost is above the new capacity
 		if r.place.Served {
 			want = 0
 		} else if b.oracle.Queued(r.place) {

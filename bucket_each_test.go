@@ -45,8 +45,9 @@ func TestOneQueueForOneCostAndForDifferentCosts(t *testing.T) {
 	})
 }
 
-// TestWaitEachNeverPassesMoreInAnyWindow keeps out 19 requests in one minute: Wait on a
-// bucket of requests and then on a bucket of tokens lets that many pass.
+// TestWaitEachNeverPassesMoreInAnyWindow is for a fault of two separate buckets: Wait on
+// a bucket of requests and then on a bucket of tokens lets 19 requests pass in one
+// minute.
 func TestWaitEachNeverPassesMoreInAnyWindow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		bucket := tokenbucket.MustNew(tokenbucket.Within(10, time.Minute, 5), tokenbucket.WithLimit(tokenbucket.PerMinute(10_000)))
@@ -58,7 +59,7 @@ func TestWaitEachNeverPassesMoreInAnyWindow(t *testing.T) {
 			group.Go(func() {
 				random := rand.New(rand.NewPCG(worker, 19))
 				for range 10 {
-					tokens := 1 + random.IntN(400) // either limit binds at times
+					tokens := 1 + random.IntN(400) // sometimes one limit binds, sometimes the other
 					if random.IntN(20) == 0 {
 						tokens = 10_000
 					}
@@ -175,8 +176,8 @@ func TestPeekTakesNothing(t *testing.T) {
 	require.Equal(t, bucket.Peek(1), bucket.Take(1))
 }
 
-// TestResetCountsFromWhenTheQueueIsServed keeps out a Reset of 5 s: the bucket does not fill
-// before the queue is served.
+// TestResetCountsFromWhenTheQueueIsServed is for a fault in which Reset was 5 s: the bucket
+// does not fill before the queue is served.
 func TestResetCountsFromWhenTheQueueIsServed(t *testing.T) {
 	bucket := twoLimits(t, new(waittest.Clock), 5, -100)
 	_, err := bucket.Reserve(5) // at 52.5 s

@@ -43,8 +43,8 @@ func newBucket(t testing.TB, clock tokenbucket.Clock, limits ...Limit) *tokenbuc
 	return bucket
 }
 
-// The bucket against the model, with a clock that steps back now and then: an earlier
-// reading counts as the latest one, and the wait of a refusal counts from the reading.
+// TestBucketMatchesTheModel uses a clock that steps back now and then: an earlier reading
+// counts as the latest one, and the wait of a refusal counts from the reading.
 func TestBucketMatchesTheModel(t *testing.T) {
 	ask := []func(*tokenbucket.Bucket, float64) (time.Duration, bool){
 		(*tokenbucket.Bucket).TryAcquire,

@@ -41,18 +41,18 @@ func TestOneClockReadACall(t *testing.T) {
 	require.Equal(t, before+1, mock.Reads(), "Wait")
 }
 
-// heldClock lets a test hold up a goroutine that reads the clock or sets a timer, as
-// the scheduler may.
+// heldClock lets a test stop a goroutine that reads the clock or sets a timer, as the
+// scheduler may do.
 type heldClock struct {
 	waittest.Clock
 	hold  atomic.Pointer[heldReading]
 	after atomic.Pointer[func()] // runs before the next timer is set
 }
 
-// heldReading is a goroutine that has read the clock and goes on with resume.
+// heldReading is a goroutine that has read the clock. It continues after resume.
 type heldReading struct{ read, resume chan struct{} }
 
-// holdNext holds up the next goroutine that reads the clock, after it has read.
+// holdNext stops the next goroutine that reads the clock, after the reading.
 func (c *heldClock) holdNext() *heldReading {
 	h := &heldReading{make(chan struct{}), make(chan struct{})}
 	c.hold.Store(h)
@@ -130,8 +130,8 @@ func TestDeadlineIsHeldAgainstTheTurnNotAnOldReading(t *testing.T) {
 }
 
 // golang/go#56924 on a mock: A gives up at 0.5 s, so B is due at 1 s and not at 2 s.
-// A test that sees Waiting() == 1 may advance. If B were counted before its new
-// timer is set, it would sleep on and the test would hang.
+// A test that sees Waiting() == 1 may advance. If B counted before its new timer is set,
+// it would sleep for ever and the test would hang.
 func TestWaitingCountsOnlyWhoseTimerIsSet(t *testing.T) {
 	mock := new(heldClock)
 	bucket := newBucket(t, mock, Limit{1, 1})
@@ -158,8 +158,8 @@ func TestWaitingCountsOnlyWhoseTimerIsSet(t *testing.T) {
 	require.NoError(t, <-b)
 }
 
-// A charge makes the timer ring too early: until the waiter has set another, it is
-// not counted.
+// After a charge, the timer rings too early. The waiter does not count until it has set
+// another timer.
 func TestWaitingDoesNotCountWhoWokeInVain(t *testing.T) {
 	mock := new(heldClock)
 	bucket := newBucket(t, mock, Limit{1, 1})
@@ -181,8 +181,8 @@ func TestWaitingDoesNotCountWhoWokeInVain(t *testing.T) {
 	require.NoError(t, <-left)
 }
 
-// A mock may move while a waiter is about to set its timer: between its reading of
-// the clock and the timer lie 9 s here, and the timer would ring at 11 s.
+// A mock may move while a waiter is about to set its timer. Here it moves by 9 s between
+// the reading of the clock and the timer, so that the timer would ring at 11 s.
 func TestMockThatMovesWhileATimerIsSet(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		mock := new(heldClock)
@@ -216,23 +216,23 @@ func TestMockThatMovesWhileATimerIsSet(t *testing.T) {
 	})
 }
 
-// pollWaiting is what a test with a mock clock does before it advances it.
+// pollWaiting does what a test with a mock clock does before it advances the clock.
 func pollWaiting(bucket *tokenbucket.Bucket, n int) {
 	for bucket.Waiting() != n {
 		runtime.Gosched()
 	}
 }
 
-// advanceWhenCounted does what a test does that polls Waiting: once it counts one
-// waiter it sets the clock to the instant at which that one is due, here at the
-// worst of all moments for the waiter, which is held up at s.
+// advanceWhenCounted acts like a test that polls Waiting: once Waiting counts one waiter,
+// it sets the clock to the instant at which the waiter is due. Here that happens at the
+// worst moment for the waiter, which is stopped at s.
 func advanceWhenCounted(t *testing.T, mock *heldClock, bucket *tokenbucket.Bucket, s *heldReading, due time.Duration) {
 	t.Helper()
 	<-s.read
 	counted := bucket.Waiting() > 0
 	set := func() { mock.Set(due) }
 	if counted {
-		mock.after.Store(&set) // between its reading of the clock and its timer
+		mock.after.Store(&set) // between the waiter's reading of the clock and its timer
 	}
 	close(s.resume)
 	synctest.Wait()
@@ -251,7 +251,7 @@ func requireDone(t *testing.T, mock *heldClock, left chan error) {
 	default:
 		mock.Set(time.Hour)
 		require.NoError(t, <-left)
-		t.Fatal("it was due and slept on: Waiting counted it before its timer was set")
+		t.Fatal("the waiter was due but did not wake: Waiting counted it before its timer was set")
 	}
 }
 

@@ -14,7 +14,8 @@ import (
 	"github.com/aa014e13/tokenbucket/internal/testing/waittest"
 )
 
-// randomTake makes a request in the state of a busy ledger, a deep balance at times.
+// randomTake makes a request in the state of a busy ledger, sometimes with a deep
+// balance.
 func randomTake(random *rand.Rand) (Limit, State, time.Duration, Decision) {
 	limit := Limit{math.Exp(random.Float64() * 12), math.Exp(random.Float64()*16 - 8)}
 	state := State{Balance: limit.Capacity - math.Exp(random.Float64()*25)*limit.Capacity}
@@ -39,7 +40,7 @@ func TestRemainingIsTheLargestWholeCost(t *testing.T) {
 	require.Zero(t, Decision{Tokens: math.NaN()}.Remaining())
 }
 
-// In a balance that deep many tokens are within the tolerance.
+// In such a deep balance many tokens are within the tolerance.
 func TestRemainingIsTheLargestWholeCostInDeepDebt(t *testing.T) {
 	random := rand.New(rand.NewPCG(27, 28))
 	for range 20_000 {
@@ -56,7 +57,7 @@ func TestRemainingIsTheLargestWholeCostInDeepDebt(t *testing.T) {
 	require.Less(t, Limit{1, 1}.Tokens(State{Balance: -0x1p960}, 0), -1e288)
 }
 
-// 0.7 thrice from 4.1 leave 2, less a rounding.
+// 4.1 minus three times 0.7 is 2, minus a rounding error.
 func TestRemainingCountsWhatRoundingTook(t *testing.T) {
 	limit := Limit{Capacity: 4.1, RefillPerSec: 0.1}
 	state, d := limit.Full(0), Decision{}

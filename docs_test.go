@@ -30,7 +30,8 @@ func TestDocsShowCompiledCode(t *testing.T) {
 	require.Greater(t, blocks, 5)
 }
 
-// TestDocsLinksExist opens what the README and the documents link to in this repository.
+// TestDocsLinksExist opens the files of this repository to which the README and the
+// documents link.
 func TestDocsLinksExist(t *testing.T) {
 	skipWithoutNestedModules(t)
 	code := regexp.MustCompile("(?s)```.*?```")
@@ -46,7 +47,7 @@ func TestDocsLinksExist(t *testing.T) {
 	}
 }
 
-// Inside a bubble time is virtual: the README shows this test.
+// The README shows this test. Inside a bubble, time is virtual.
 func TestWaitInBubble(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		start := time.Now()

@@ -18,8 +18,8 @@ import (
 
 // TestCostsForEachLimitMatchTheModel makes a million random calls of Limits and of a
 // Bucket, fewer with the race detector. Costs, refills and instants have few binary digits,
-// so every answer and every level is the model's, to the nanosecond and to the last bit:
-// nothing is lost or minted.
+// so every answer and every level equals the model's, to the nanosecond and to the last
+// bit: nothing is lost or minted.
 func TestCostsForEachLimitMatchTheModel(t *testing.T) {
 	runs, steps := 100, 10_000
 	if testing.Short() || race.Enabled {
@@ -61,7 +61,7 @@ func newEachTrial(t *testing.T, random *rand.Rand) *eachTrial {
 func (e *eachTrial) step() {
 	e.now += time.Duration(e.random.Int64N(int64(sec)))
 	if e.random.IntN(1000) == 0 {
-		e.now += time.Hour // all are full, and exact again
+		e.now += time.Hour // all buckets are full, and exact again
 	}
 	e.clock.Set(e.now)
 	costs := e.randomCosts()
@@ -118,7 +118,7 @@ func (e *eachTrial) take(costs []float64) {
 	hold(e, e.limits[binding], d.Limit)
 }
 
-// hold fails if two answers differ. It is require.Equal, many times as fast.
+// hold fails if two answers differ. It is like require.Equal, but many times as fast.
 func hold[T comparable](e *eachTrial, want, got T) {
 	if want != got {
 		e.Helper()
@@ -126,7 +126,7 @@ func hold[T comparable](e *eachTrial, want, got T) {
 	}
 }
 
-// binding returns the limit with the longest wait, of those that are asked.
+// binding returns the limit with the longest wait, among those with a cost above 0.
 func (e *eachTrial) binding(costs []*big.Rat) int {
 	binding, longest := 0, time.Duration(-1)
 	for i, cost := range costs {
@@ -146,7 +146,8 @@ func (e *eachTrial) holdLevels() {
 	}
 }
 
-// TestOneCostIsTheSameCostForEachLimit compares each method with its namesake.
+// TestOneCostIsTheSameCostForEachLimit compares each method with the one that ends in
+// Each.
 func TestOneCostIsTheSameCostForEachLimit(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 18))
 	for range 2000 {

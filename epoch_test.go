@@ -17,7 +17,7 @@ import (
 	"github.com/aa014e13/tokenbucket/internal/testing/waittest"
 )
 
-// steadily is the state of a bucket and the one that it is to have.
+// steadily is a bucket, and the state that it must have.
 type steadily struct {
 	bucket *tokenbucket.Bucket
 	start  time.Time
@@ -25,13 +25,13 @@ type steadily struct {
 	states []State
 }
 
-// pass lets part of the time pass that it takes to fill, at most a day or so.
+// pass lets a part of the time to fill pass, at most about a day.
 func (s *steadily) pass(part float64) {
 	fill := s.limits[0].Capacity / s.limits[0].RefillPerSec
 	time.Sleep(time.Duration(min(30*float64(time.Hour), part*fill*1e9)))
 }
 
-// decide asks both about a cost, in one of the ways there are.
+// decide requests a cost from both, by one of the methods.
 func (s *steadily) decide(t *testing.T, random *rand.Rand, cost float64) {
 	now := time.Since(s.start)
 	want := s.limits.Take(s.states, now, cost)
@@ -47,7 +47,7 @@ func (s *steadily) decide(t *testing.T, random *rand.Rand, cost float64) {
 	}
 }
 
-// disturb does what makes the lock decide again.
+// disturb makes a call after which the lock decides again.
 func (s *steadily) disturb(t *testing.T, random *rand.Rand) {
 	now := time.Since(s.start)
 	switch random.IntN(6) {
@@ -59,7 +59,7 @@ func (s *steadily) disturb(t *testing.T, random *rand.Rand) {
 		debt := math.Ceil(random.Float64() * 2 * s.limits[0].Capacity)
 		require.NoError(t, s.bucket.Charge(debt))
 		require.NoError(t, s.limits.Charge(s.states, now, debt))
-		return // the debt is what comes next
+		return // the debt comes next
 	case 2:
 		reservation, err := s.bucket.Reserve(s.limits[0].Capacity)
 		require.NoError(t, err)
@@ -98,8 +98,8 @@ func TestDecisionsWithoutTheLockAreTheSame(t *testing.T) {
 	})
 }
 
-// Limits that refill a token in about a whole number of nanoseconds are asked a few nanoseconds
-// before and after they are full.
+// The limits refill a token in about a whole number of nanoseconds. The requests come a few
+// nanoseconds before and after the instants at which they are full.
 func TestDecisionsWithoutTheLockKnowTheNanosecondAtWhichALimitIsFull(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		random := rand.New(rand.NewPCG(41, 42))
@@ -153,7 +153,8 @@ func TestDecisionsWithoutTheLockAnchorOldLedgersAnew(t *testing.T) {
 	})
 }
 
-// A call of Tokens takes the lock and ends the epoch. It must not change what rounds, either.
+// A call of Tokens takes the lock and ends the epoch. This must not change which subtractions
+// are rounded.
 func TestDecisionsWithoutTheLockRoundOneByOne(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		random := rand.New(rand.NewPCG(37, 38))
@@ -193,7 +194,7 @@ func TestRefusalsNeedNoLockWhateverIsToBeAnchoredAnew(t *testing.T) {
 	})
 }
 
-// Otherwise the readings of the clock by which they were made would be lost.
+// Otherwise the readings of the clock of these decisions would be lost.
 func TestLimitsAndTheirWrongNumberLeaveDecisionsWithoutTheLock(t *testing.T) {
 	bucket := newBucket(t, nil, Limit{1 << 40, 1})
 	allocs := func(decisions int) float64 {
@@ -284,7 +285,7 @@ func TestRarelyUsedBucketsAllocateNothing(t *testing.T) {
 	})
 }
 
-// As many tokens are spent as the word of an epoch can count, and more.
+// The test spends as many tokens as the word of an epoch can count, and more.
 func TestDecisionsWithoutTheLockSpendALot(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		random := rand.New(rand.NewPCG(39, 40))
@@ -303,9 +304,9 @@ func TestDecisionsWithoutTheLockSpendALot(t *testing.T) {
 	})
 }
 
-// A goroutine first takes the cost from a copy of the states. If it gets it, it has to get
-// it from the bucket, too, although others take tokens and call Tokens meanwhile. A fault
-// shows in some of the rounds.
+// A goroutine first takes the cost from a copy of the states. If the copy admits it, the
+// bucket must admit it, too, although other goroutines take tokens and call Tokens at the
+// same time. A fault shows in some of the rounds.
 func TestDecisionsWithoutTheLockRefuseNoneWithoutCause(t *testing.T) {
 	for round := range uint64(race.Fewer(30)) {
 		limit := Limit{1 << 40, 4e6}
@@ -325,7 +326,7 @@ func TestDecisionsWithoutTheLockRefuseNoneWithoutCause(t *testing.T) {
 						continue
 					}
 					if random.IntN(30) == 0 {
-						bucket.Tokens() // and the lock decides for a while
+						bucket.Tokens() // then the lock decides for a while
 					}
 					_, ok := bucket.TryAcquire(1)
 					assert.True(t, ok)
@@ -336,7 +337,7 @@ func TestDecisionsWithoutTheLockRefuseNoneWithoutCause(t *testing.T) {
 	}
 }
 
-// Nothing is refilled meanwhile, so that every token is accounted for.
+// Nothing is refilled during the test, so every token can be accounted for.
 func TestDecisionsWithoutTheLockLoseAndMintNothing(t *testing.T) {
 	const capacity = 1 << 16
 	limit := Limit{capacity, 1e-9}

@@ -47,7 +47,8 @@ func ExampleLimits() {
 	// 2 left a second later
 }
 
-// After a restart a client gets no second burst, and the time in between counts.
+// After a restart a client gets no second burst, and the bucket refills for the time in
+// between.
 func ExampleState() {
 	mock := clock.NewMock()
 	limit := tokenbucket.Limit{Capacity: 10, RefillPerSec: 0.5}
@@ -61,7 +62,7 @@ func ExampleState() {
 	// Output: 3
 }
 
-// A test moves time as it likes.
+// A test sets the time of a clock.
 func ExampleClock() {
 	var mock tokenbucket.Clock = clock.NewMock()
 	bucket := tokenbucket.MustNew(tokenbucket.PerMinute(1), tokenbucket.WithClock(mock))
@@ -98,7 +99,7 @@ func ExampleBucket_SetLimits() {
 	// 1s [{60 1}]
 }
 
-// A person proved to be no robot: start again.
+// A client has solved a captcha: its debt is forgiven.
 func ExampleBucket_Fill() {
 	bucket := tokenbucket.MustNew(tokenbucket.PerMinute(5), tokenbucket.WithClock(clock.NewMock()))
 	_ = bucket.Charge(100)
@@ -110,7 +111,7 @@ func ExampleBucket_Fill() {
 	// 5
 }
 
-// One may wait; the next is turned away at once.
+// One caller may wait; the next one gets an error at once.
 func ExampleWithMaxWaiters() {
 	bucket := tokenbucket.MustNew(tokenbucket.PerSecond(1),
 		tokenbucket.WithTokens(0), tokenbucket.WithMaxWaiters(1), tokenbucket.WithClock(clock.NewMock()))

@@ -9,7 +9,7 @@ import (
 	"github.com/aa014e13/tokenbucket"
 )
 
-// A cancelled reservation gives its place up. Once it is due its tokens are taken: Refund
+// A reservation can be cancelled before it is due. Later its tokens are taken, and Refund
 // gives them back.
 func ExampleReservation() {
 	mock := clock.NewMock()
@@ -28,7 +28,7 @@ func ExampleReservation() {
 	// left: 2
 }
 
-// What a Decision has for an answer's header fields.
+// A Decision has the numbers for the header fields of an answer.
 func ExampleDecision() {
 	limit := tokenbucket.Limit{Capacity: 10, RefillPerSec: 0.5}
 	state := limit.Full(0)
@@ -43,7 +43,8 @@ func ExampleDecision() {
 	// ok false, remaining 3 of 10, full in 14s, retry after 4 s
 }
 
-// No more than 30 tokens in any minute, wherever it begins: Per would pass up to 60.
+// Within passes at most 30 tokens in any minute, wherever the minute starts. Per may pass
+// up to 60.
 func ExampleWithin() {
 	fmt.Println(tokenbucket.Within(30, time.Minute, 3))
 	fmt.Println(tokenbucket.PerMinute(30))

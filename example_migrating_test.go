@@ -10,8 +10,8 @@ import (
 	"github.com/aa014e13/tokenbucket"
 )
 
-// The counterparts of what golang.org/x/time/rate calls limits. docs/migrating.md has
-// each line of the examples that begin with migrating, and what differs.
+// These are the counterparts of rate.Limit and its functions. docs/migrating.md has each
+// line of the examples whose names begin with migrating, and says what differs.
 func Example_migratingLimits() {
 	bucket, err := tokenbucket.New(tokenbucket.Limit{Capacity: 10, RefillPerSec: 2})
 	fmt.Println(err)
@@ -70,8 +70,8 @@ func Example_migratingWait() {
 	// tokenbucket: cost exceeds the capacity: cost 11, capacity 10: split the request or raise the capacity
 }
 
-// A reservation holds no tokens before its turn. So when one ahead is cancelled, those
-// behind it move up.
+// A reservation holds no tokens before its turn. So if one is cancelled, those behind it
+// move up.
 func Example_migratingReserve() {
 	bucket := tokenbucket.MustNew(tokenbucket.Limit{Capacity: 10, RefillPerSec: 2},
 		tokenbucket.WithTokens(0), tokenbucket.WithClock(clock.NewMock()))

@@ -51,7 +51,8 @@ func ExampleLimit_Take() {
 	// at 4 s: ok true  wait 0s, 0 tokens left
 }
 
-// The wait is that of this very request: what it lacks, not what it costs.
+// The wait is the time until the missing tokens are refilled, not the time for the whole
+// cost.
 func ExampleRetryAfter() {
 	limit := tokenbucket.Limit{Capacity: 10, RefillPerSec: 0.5}
 	bucket := tokenbucket.MustNew(limit, tokenbucket.WithTokens(2.25), tokenbucket.WithClock(clock.NewMock()))
@@ -92,7 +93,7 @@ func ExampleBucket_Wait() {
 	// catalogue fetched at 2s
 }
 
-// A wait that cannot be over in time fails at once, and takes nothing.
+// A wait that would outlast the deadline fails at once, and takes nothing.
 func ExampleDeadlineError() {
 	bucket := tokenbucket.MustNew(tokenbucket.PerHour(1))
 	bucket.TryAcquire(1)
@@ -110,7 +111,7 @@ func ExampleDeadlineError() {
 	// true
 }
 
-// A request meets both limits or takes nothing of either.
+// A request must meet both limits. Otherwise it takes nothing from either.
 func ExampleWithLimit() {
 	bucket := tokenbucket.MustNew(tokenbucket.Within(29, time.Minute, 2),
 		tokenbucket.WithLimit(tokenbucket.Within(299, time.Hour, 28)),
@@ -122,14 +123,15 @@ func ExampleWithLimit() {
 	// Output: false 2.222222223s bound by a burst of 2
 }
 
-// What a job cost may be known only afterwards: take an estimate, then settle.
+// The cost of a job may be known only afterwards: take an estimate, then settle the
+// difference.
 func ExampleBucket_Refund() {
 	points := tokenbucket.MustNew(tokenbucket.PerHour(5000), tokenbucket.WithClock(clock.NewMock()))
 
 	points.TryAcquire(100)
-	_ = points.Refund(60) // it was 40
+	_ = points.Refund(60) // the job cost 40
 	fmt.Println(points.Tokens())
-	_ = points.Charge(10) // a page more than asked for
+	_ = points.Charge(10) // one page more than estimated
 	fmt.Println(points.Tokens())
 	// Output:
 	// 4960

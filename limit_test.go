@@ -23,8 +23,8 @@ func TestShortfallUpToTheToleranceCountsAsNone(t *testing.T) {
 	require.Equal(t, time.Duration(1), d.Wait)
 }
 
-// At a gigabyte a second a byte takes a nanosecond. So whole numbers show whether a byte was
-// lost or minted in three million chunks.
+// At a gigabyte per second, a byte takes a nanosecond. So whole numbers show whether a byte
+// was lost or minted in three million chunks.
 func TestBusyYearLosesNoByte(t *testing.T) {
 	const capacity = 1 << 34
 	limit := Limit{capacity, 1e9}
@@ -48,7 +48,8 @@ func TestBusyYearLosesNoByte(t *testing.T) {
 	}
 }
 
-// With the small capacity the balance would get deep, with the large one the anchor old.
+// With the small capacity the balance becomes deep, with the large one the anchor becomes
+// old.
 func TestYearBelowTheCapKeepsNanoseconds(t *testing.T) {
 	for _, capacity := range []float64{50, 1e6} {
 		limit := Limit{capacity, 1}
@@ -66,8 +67,8 @@ func TestYearBelowTheCapKeepsNanoseconds(t *testing.T) {
 	}
 }
 
-// 1024 tokens a nanosecond: were the balance let down to where float64s are many
-// tokens apart, an odd cost would be lost in it.
+// The refill is 1024 tokens a nanosecond. If the balance became so low that neighbouring
+// float64s are many tokens apart, an odd cost would be lost in it.
 func TestNoTokenIsLostInADeepBalance(t *testing.T) {
 	const capacity = 1 << 40
 	limit := Limit{capacity, 1024e9}
@@ -87,12 +88,12 @@ func TestNoTokenIsLostInADeepBalance(t *testing.T) {
 	}
 }
 
-// A running level is off by another rounding at each grant, and after some thousands
-// a wait is off by a nanosecond. Whole numbers show it: the level is counted in parts of a
+// A running level would be rounded at each grant, and after some thousand grants a wait
+// would be wrong by a nanosecond. The test computes the level in integers: in parts of a
 // token of which both a quarter of a token and the refill of a nanosecond are multiples.
 func TestRoundingAtEachGrantDoesNotAddUp(t *testing.T) {
 	random := rand.New(rand.NewPCG(23, 24))
-	for _, c := range []struct{ quarters, tokens, seconds int64 }{ // the capacity; the refill is tokens in seconds
+	for _, c := range []struct{ quarters, tokens, seconds int64 }{ // quarters: the capacity; the refill is tokens per seconds
 		{80, 10, 13}, {20, 1, 3}, {20, 1, 60}, {7, 7, 1}, {40, 3, 10},
 	} {
 		limit := Limit{float64(c.quarters) / 4, float64(c.tokens) / float64(c.seconds)}
@@ -187,9 +188,9 @@ type grant struct {
 	cost float64
 }
 
-// traffic returns what is admitted in six windows to a greedy client, at each instant
-// at which it can be. With a source of chance it pauses now and then; costs are 1, or
-// any number of quarters in style 1, and in style 2 it comes back in bursts.
+// traffic returns the grants of a client in six windows. The client takes tokens at each
+// instant at which it can. If random is not nil, it pauses now and then. Costs are 1, or
+// any number of quarters in style 1; in style 2 the client returns with bursts.
 func traffic(limit Limit, window time.Duration, random *rand.Rand, style int) (grants []grant) {
 	state, cost := limit.Full(0), min(1, limit.Capacity)
 	for now := time.Duration(0); now < 6*window; {
@@ -211,7 +212,8 @@ func traffic(limit Limit, window time.Duration, random *rand.Rand, style int) (g
 	return grants
 }
 
-// mostInWindow slides a window over the grants, both of its ends counting.
+// mostInWindow slides a window over the grants, and returns the most in one window.
+// Grants at both ends count.
 func mostInWindow(grants []grant, window time.Duration) (most float64) {
 	first, sum := 0, 0.0
 	for _, g := range grants {
@@ -245,7 +247,7 @@ func TestInvalidLimits(t *testing.T) {
 	require.Panics(t, func() { tokenbucket.MustNew(Limit{}) })
 }
 
-// The answers of an invalid limit need not make sense, but they come at once.
+// An invalid limit may return any answers, but must return them at once.
 func TestInvalidLimitsDoNotHang(t *testing.T) {
 	numbers := []float64{0, 1, -1, math.NaN(), math.Inf(1), math.Inf(-1), math.MaxFloat64, 5e-324}
 	for _, capacity := range numbers {

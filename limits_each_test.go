@@ -10,7 +10,7 @@ import (
 	"github.com/aa014e13/tokenbucket"
 )
 
-// perMinute are 3 requests and 1000 tokens a minute.
+// perMinute allows 3 requests and 1000 tokens a minute.
 var perMinute = Limits{tokenbucket.PerMinute(3), tokenbucket.PerMinute(1000)}
 
 func full(limits Limits) []State {

@@ -8,8 +8,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A debt far below -1024 capacities is paid off by what is refilled, however often
-// it is added to.
+// A debt far below -1024 capacities is paid off by the refill, even if the debt grows
+// again and again.
 func TestDeepDebtRoundsNothingAway(t *testing.T) {
 	limit := Limit{Capacity: 1, RefillPerSec: 0.1}
 	states := []State{limit.Full(0)}

@@ -16,8 +16,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// line is a row of the tables in docs/migrating.md: statements, an expression, and what
-// printing it prints.
+// line is a row of the tables in docs/migrating.md: statements, an expression, and the
+// printed value of the expression.
 type line struct {
 	before     []string
 	expression string
@@ -50,8 +50,8 @@ func documentedLines(t *testing.T) (lines []line) {
 	return lines
 }
 
-// compiledLines returns what the examples print, in the order of the source, with the
-// statements since the last print.
+// compiledLines returns the lines that the examples print, in the order of the source,
+// with the statements since the previous print.
 func compiledLines(t *testing.T) (lines []line) {
 	t.Helper()
 	files := token.NewFileSet()

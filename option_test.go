@@ -24,7 +24,7 @@ func TestInvalidOptions(t *testing.T) {
 		tokenbucket.WithState(time.Now(), []State{{Balance: math.NaN()}}), tokenbucket.WithState(time.Now(), []State{{Balance: math.Inf(-1)}}),
 		tokenbucket.WithState(time.Now(), []State{{Balance: -math.MaxFloat64}}),
 		tokenbucket.WithState(time.Time{}, []State{{}}), tokenbucket.WithState(time.Now().Add(Never).Add(Never), []State{{}}),
-		tokenbucket.WithState(time.Date(1884, 1, 1, 0, 0, 0, 0, time.UTC), []State{{}}), // it could step back
+		tokenbucket.WithState(time.Date(1884, 1, 1, 0, 0, 0, 0, time.UTC), []State{{}}), // the clock could step back
 	} {
 		_, err := tokenbucket.New(Limit{10, 1}, opt)
 		require.ErrorIs(t, err, tokenbucket.ErrInvalidOption, i)
@@ -58,7 +58,7 @@ func TestStateGoesOn(t *testing.T) {
 		bucket, err := tokenbucket.New(Limit{10, 1}, tokenbucket.WithLimit(Limit{5, 0.3}),
 			tokenbucket.WithClock(mock), tokenbucket.WithState(origin, states), tokenbucket.WithTokens(1))
 		require.NoError(t, err)
-		states[1].Balance = -1e9 // both keep copies
+		states[1].Balance = -1e9 // both have copies
 		return bucket
 	}
 	for i := range 50 {
@@ -91,7 +91,7 @@ func TestStateGoesOnAfterARestart(t *testing.T) {
 		file, err := json.Marshal(stored{origin, states})
 		require.NoError(t, err)
 
-		time.Sleep(2 * sec) // the time in between counts
+		time.Sleep(2 * sec) // the bucket refills for that time
 		var back stored
 		require.NoError(t, json.Unmarshal(file, &back))
 		second, err := tokenbucket.New(Limit{10, 1}, tokenbucket.WithState(back.Origin, back.States))
@@ -189,14 +189,14 @@ func TestMaxWaitersCountsWhoIsStillQueued(t *testing.T) {
 	reserve(tokenbucket.ErrTooManyWaiters)
 	require.ErrorIs(t, bucket.Wait(context.Background(), 1), tokenbucket.ErrTooManyWaiters)
 	require.Equal(t, -2.0, bucket.Tokens(), "nothing was taken")
-	mock.Set(sec) // the first is due, though nobody asks for it
+	mock.Set(sec) // the first is due, although no call serves it
 	third := reserve(nil)
 	require.Equal(t, 2*sec, third.Delay())
 	reserve(tokenbucket.ErrTooManyWaiters)
 	require.True(t, second.Cancel())
 	require.Equal(t, sec, third.Delay())
 	require.Equal(t, 2*sec, reserve(nil).Delay())
-	require.NoError(t, bucket.SetLimits(Limit{0.5, 1})) // turns both away
+	require.NoError(t, bucket.SetLimits(Limit{0.5, 1})) // both waiters get an error
 	require.NoError(t, bucket.Wait(context.Background(), 0))
 	_, err = bucket.Reserve(0.25)
 	require.NoError(t, err)

@@ -74,7 +74,7 @@ func TestWaitPauseWithoutAPause(t *testing.T) {
 	})
 }
 
-// A caller of WaitPause neither waits for the queue nor holds it up.
+// A caller of WaitPause does not wait for the queue, and the queue does not wait for it.
 func TestWaitPauseIsNotInTheQueue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		start, b := time.Now(), newBucket(t, nil, Limit{10, 1})

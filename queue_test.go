@@ -30,7 +30,7 @@ func (q *queue) reserve(t *testing.T, now time.Duration, costs ...float64) *wait
 	return q.enqueue(t, now, nil, costs...)
 }
 
-// sleeper is reserve for a waiter that sleeps, its timer set.
+// addSleeper is like reserve, for a waiter that sleeps with its timer set.
 func (q *queue) addSleeper(t *testing.T, now time.Duration, costs ...float64) *waiter {
 	w := q.enqueue(t, now, make(chan struct{}, 1), costs...)
 	q.sleep(w)
@@ -98,7 +98,8 @@ func TestTurnsFollowEveryChange(t *testing.T) {
 	}
 }
 
-// requireSound compares what the queue keeps up to date with what a walk along it finds.
+// requireSound compares the sums and pointers of the queue with those that a walk along
+// it finds.
 func requireSound(t *testing.T, q *queue) {
 	t.Helper()
 	at, states := max(q.latest, q.opens), append([]State(nil), q.states...)
@@ -151,7 +152,7 @@ func TestQueueStaysSoundAfterAnything(t *testing.T) {
 	}
 }
 
-// changeQueue does anything at random and returns the waiters that are new.
+// changeQueue makes a random call and returns the new waiters.
 func changeQueue(t *testing.T, q *queue, random *rand.Rand, now time.Duration, ws []*waiter) []*waiter {
 	cost := price{all: float64(random.IntN(16))}
 	if len(q.limits) > 1 && random.IntN(2) == 0 {
@@ -190,7 +191,7 @@ func changeQueue(t *testing.T, q *queue, random *rand.Rand, now time.Duration, w
 	return nil
 }
 
-// wakeAndSleep is what the goroutine of a waiter does when it wakes.
+// wakeAndSleep does what the goroutine of a waiter does when it wakes.
 func wakeAndSleep(q *queue, now time.Duration, w *waiter) {
 	select {
 	case <-w.nudges:
@@ -200,11 +201,11 @@ func wakeAndSleep(q *queue, now time.Duration, w *waiter) {
 	q.sleep(w)
 }
 
-// forgedDue marks turns that are planned. What is planned anew loses the mark.
+// forgedDue marks turns that are planned. A turn that is planned again loses the mark.
 const forgedDue = timeline.End
 
-// replanned counts how many turns before that of end a call plans anew, of those behind
-// the first. The turns of both may be read by the call.
+// replanned counts how many turns between the first and that of end a call plans again.
+// The call may read the turns of the first and of end.
 func replanned(q *queue, end *waiter, call func()) (turns int) {
 	real := map[*waiter]time.Duration{}
 	for w := q.head.next; w != nil && w != end; w = w.next {

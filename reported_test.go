@@ -15,7 +15,7 @@ import (
 	"github.com/aa014e13/tokenbucket/internal/testing/waittest"
 )
 
-// table rows are {instant, cost, want}: the wait, 0 for admitted.
+// table rows are {instant, cost, want}; want is the wait, 0 for admitted.
 type row struct {
 	at   time.Duration
 	cost float64
@@ -34,7 +34,7 @@ func run(t *testing.T, limit Limit, rows ...row) {
 	}
 }
 
-// poll asks for 1 again and again and returns how often it was admitted.
+// poll requests 1 token again and again, and returns how often it was admitted.
 func poll(t *testing.T, limit Limit, drain float64, every, until time.Duration) (admitted int) {
 	t.Helper()
 	mock := new(waittest.Clock)
@@ -84,7 +84,7 @@ func TestMistakeQuotingTheWaitForOne(t *testing.T) {
 	run(t, Limit{10, 0.5}, row{0, 10, 0}, row{0, 1, 2 * sec}, row{0, 5, 10 * sec})
 }
 
-// TestReportedCases holds public bug reports of other limiters. Those with waiters are
+// TestReportedCases repeats public bug reports of other limiters. Those with waiters are
 // in package waittest.
 func TestReportedCases(t *testing.T) {
 	hundred := func(first row, last row, again row) []row {
@@ -140,7 +140,8 @@ func TestReportedLimitsChange(t *testing.T) { // contracts-sui#350
 	require.Equal(t, []Limit{{50, 1}}, bucket.Limits(), "what Limits returns is a copy")
 }
 
-// A mock whose After runs what is due before it answers, calling back into the bucket.
+// eagerClock is a mock whose After first runs the timers that are due, which call back
+// into the bucket.
 type eagerClock struct {
 	waittest.Clock
 	before func()

@@ -90,7 +90,7 @@ func TestReservationIsDueThoughNobodyCalls(t *testing.T) {
 	bucket.TryAcquire(10)
 	reservation, err := bucket.Reserve(10)
 	require.NoError(t, err)
-	mock.Set(15 * sec) // 5 more since it was due
+	mock.Set(15 * sec) // 5 tokens refilled since it was due
 	require.Equal(t, 5.0, bucket.Tokens())
 	require.Zero(t, reservation.Delay())
 	require.False(t, reservation.Cancel())
@@ -129,7 +129,7 @@ func TestReservationOfWhatIsNotToBeHad(t *testing.T) {
 }
 
 // Readings of the clock end 292 years after the origin. A turn after that never comes, and
-// no tokens are given away.
+// no tokens are granted for it.
 func TestNothingIsGrantedAtTheEndOfTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		mock := new(waittest.Clock)

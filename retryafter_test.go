@@ -108,7 +108,8 @@ func TestParseRetryAfterTwoDigitYears(t *testing.T) {
 	}
 }
 
-// What is written is what is read, in each form, rounded up to the second.
+// ParseRetryAfter returns the wait that was written, in each form, rounded up to the
+// second.
 func TestRetryAfterThereAndBack(t *testing.T) {
 	random := rand.New(rand.NewPCG(21, 22))
 	start := time.Date(2026, time.February, 28, 23, 59, 59, 0, time.UTC)

@@ -82,7 +82,7 @@ func TestSetLimitsMovesEveryTurnAtOnce(t *testing.T) {
 func TestSetLimitsMovesTurnsBothWays(t *testing.T) {
 	for _, now := range []struct {
 		limit Limit
-		first time.Duration // due, changed at 1 s
+		first time.Duration // the instant at which it is due, after the change at 1 s
 	}{
 		{Limit{10, 2}, 2 * sec}, {Limit{10, 0.5}, 5 * sec}, {Limit{1 << 10, 1}, 3 * sec},
 		{Limit{10, 1e9}, sec + 2}, {Limit{10, 4}, 1500 * ms}, {Limit{3, 1}, 3 * sec},
@@ -94,7 +94,7 @@ func TestSetLimitsMovesTurnsBothWays(t *testing.T) {
 			first := takePlace(t, bucket, start, 3, false)
 			second := takePlace(t, bucket, start, 3, true)
 			third := takePlace(t, bucket, start, 3, false)
-			time.Sleep(sec) // one token is there, two are missing
+			time.Sleep(sec) // the bucket holds one token, two are missing
 			require.NoError(t, bucket.SetLimits(now.limit))
 			first.due = now.first
 			second.due = now.first + time.Duration(3e9/now.limit.RefillPerSec)
@@ -108,7 +108,7 @@ func TestSetLimitsMovesTurnsBothWays(t *testing.T) {
 	}
 }
 
-// The first in the queue is turned away, and the next is paid for already.
+// The first waiter gets an error, and there are tokens for the next one already.
 func TestSetLimitsTurnsAwayAndServesTheNext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		start := time.Now()
@@ -159,8 +159,9 @@ func TestSetLimitsKeepsTokensUpToTheNewCapacity(t *testing.T) { // contracts-sui
 	})
 }
 
-// A level is rounded when the limits change. Were it rounded whenever they are set, the
-// quarter of a microtoken that each of these intervals brings would be lost in a billion.
+// A level is rounded when the limits change. If it were rounded whenever they are set,
+// each of these intervals would lose its refill, a quarter of a microtoken, in a level of
+// a billion tokens.
 func TestSettingTheSameLimitsLosesNothing(t *testing.T) {
 	mock := new(waittest.Clock)
 	limit := Limit{1 << 40, 1}

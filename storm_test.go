@@ -16,8 +16,8 @@ import (
 	"github.com/aa014e13/tokenbucket"
 )
 
-// All methods at once, for the race detector: no waiter stays behind, and no more tokens are
-// taken than there were.
+// All methods are called at once, for the race detector: no waiter is forgotten, and no more
+// tokens are taken than the bucket had.
 func TestEverythingAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const refill = 50
@@ -58,7 +58,8 @@ func meddle(t *testing.T, bucket *tokenbucket.Bucket, random *rand.Rand) (refund
 	return 0
 }
 
-// takeSome tries to take a random cost by a random method, and returns the tokens it got.
+// takeSome tries to take a random cost by a random method, and returns the number of
+// tokens it got.
 func takeSome(bucket *tokenbucket.Bucket, random *rand.Rand) int64 {
 	cost := int64(1 + random.IntN(20))
 	ok := false
@@ -95,7 +96,8 @@ func sleepOff(bucket *tokenbucket.Bucket, cost float64, patience time.Duration) 
 	return true
 }
 
-// tempest is what may happen to a bucket at once. Its sums are in quarters of a token.
+// tempest makes random calls of a bucket at the same time. Its sums are in quarters of a
+// token.
 type tempest struct {
 	bucket *tokenbucket.Bucket
 	spent  atomic.Int64
@@ -147,7 +149,7 @@ func (s *tempest) reserve(t *testing.T, random *rand.Rand, quarters int) {
 	s.pay(quarters)
 }
 
-// rage lets many goroutines loose on a bucket, all in virtual time.
+// rage runs many goroutines that use one bucket, in virtual time.
 func (s *tempest) rage(t *testing.T, seed uint64, disturb func(random *rand.Rand)) {
 	var group sync.WaitGroup
 	for i := range uint64(40) {

@@ -15,19 +15,19 @@ import (
 	"github.com/aa014e13/tokenbucket/internal/testing/race"
 )
 
-// slack is the tolerance in tokens: what a decision may be off.
+// slack is the tolerance of a decision, in tokens.
 func slack(l Limit, s State) float64 {
 	return max(l.Capacity, math.Abs(s.Balance)) / (1 << 50)
 }
 
-// ledger is what a state comes to at an instant, cap or no cap, exactly.
+// ledger returns the exact sum of a state at an instant, without the cap.
 func ledger(l Limit, s State, now time.Duration) *big.Rat {
 	elapsed := new(big.Int).Sub(big.NewInt(int64(max(now, s.Anchor))), big.NewInt(int64(s.Anchor)))
 	gain := new(big.Rat).SetFrac(elapsed, big.NewInt(1e9))
 	return gain.Mul(gain, model.Exact(l.RefillPerSec)).Add(gain, model.Exact(s.Balance))
 }
 
-// exactLevel is the level of a state at an instant, exactly.
+// exactLevel returns the exact level of a state at an instant.
 func exactLevel(l Limit, s State, now time.Duration) *big.Rat {
 	if level := ledger(l, s, now); level.Cmp(model.Exact(l.Capacity)) < 0 {
 		return level
@@ -43,18 +43,18 @@ func requireAtMost(t *testing.T, most float64, a, b *big.Rat, where string) {
 	}
 }
 
-// trial runs requests, charges and refunds through Limits and through the model, and
-// holds one to the other.
+// trial runs requests, charges and refunds on Limits and on the model, and compares the
+// two.
 type trial struct {
 	t        *testing.T
 	limits   Limits
 	states   []State
 	exact    *model.Bucket
-	drift    []float64 // tokens, for each limit: what rounding may have added up to
-	admitted *big.Rat  // less what was refunded
+	drift    []float64 // tokens, for each limit: the largest possible sum of rounding errors
+	admitted *big.Rat  // minus the refunds
 	now      time.Duration
 	latest   time.Duration // the latest instant so far
-	wait     time.Duration // what the latest refusal said
+	wait     time.Duration // the wait of the latest refusal
 }
 
 func newTrial(t *testing.T, limits ...Limit) *trial {
@@ -66,8 +66,8 @@ func newTrial(t *testing.T, limits ...Limit) *trial {
 	}
 }
 
-// pass lets time pass, or steps back for a negative span: up to the end of time, and
-// to a while before its origin.
+// pass lets time pass, or steps back if span is negative: up to the end of time, and to
+// some time before the origin.
 func (r *trial) pass(span time.Duration) {
 	r.now = max(r.now+min(span, math.MaxInt64-max(0, r.now)), -100*year)
 	r.latest = max(r.latest, r.now)
@@ -95,8 +95,8 @@ func (r *trial) take(cost float64) {
 	r.holdToBound(before, where)
 }
 
-// holdToEachLimit checks that several limits are what each of them says alone: the
-// figures are those of the first with the longest wait, after the decision.
+// holdToEachLimit checks that several limits decide as each of them does alone. After the
+// decision, the numbers are those of the first limit with the longest wait.
 func (r *trial) holdToEachLimit(before []State, cost float64, d Decision, where string) {
 	r.t.Helper()
 	longest, binding, next := time.Duration(0), 0, time.Duration(0)
@@ -135,10 +135,10 @@ func holdLimit(t *testing.T, l Limit, s State, now time.Duration, cost float64, 
 	return d.Wait
 }
 
-// holdAdmission checks an answer against the state's exact level. What the level
-// lacks by no more than the tolerance is admitted; rounding of the level itself is
-// another 7 halves of a unit in the last place, less than a tolerance. So what is
-// there exactly is never refused.
+// holdAdmission compares an answer with the exact level of the state. A cost is admitted
+// if the level is short by no more than the tolerance. Rounding of the level adds at most
+// 7/2 of a unit in the last place, which is less than the tolerance. So a cost that the
+// exact level covers is never refused.
 func holdAdmission(t *testing.T, l Limit, s State, now time.Duration, cost float64, where string) (State, Decision) {
 	t.Helper()
 	after, d := l.Take(s, now, cost)
@@ -156,9 +156,9 @@ func holdAdmission(t *testing.T, l Limit, s State, now time.Duration, cost float
 	return after, d
 }
 
-// holdToModel checks that the model decides alike, unless its level is so near to
-// the cost that what rounding may have added up to makes the difference. An instant
-// before the latest grant counts as that for the model, which is the most that there can be.
+// holdToModel checks that the model decides the same, unless its level is so close to the
+// cost that rounding errors may decide. For the model, an instant before the latest grant
+// counts as the instant of that grant, which gives the highest possible level.
 func (r *trial) holdToModel(before []State, cost *big.Rat, d Decision, where string) {
 	r.t.Helper()
 	exact := r.exact.At(r.now)
@@ -182,12 +182,12 @@ func (r *trial) holdToModel(before []State, cost *big.Rat, d Decision, where str
 	}
 }
 
-// off is how far the model and the library may be apart in one limit, in tokens.
+// off returns how much the model and the library may differ in one limit, in tokens.
 func (r *trial) off(i int, states []State) float64 {
 	return r.drift[i] + 2*slack(r.limits[i], states[i])
 }
 
-// follow checks that the states lost what was taken and nothing else.
+// follow checks that the states lost exactly the tokens that were taken.
 func (r *trial) follow(before []State, taken float64, where string) {
 	r.t.Helper()
 	for i, l := range r.limits {
@@ -217,7 +217,7 @@ func (r *trial) holdToBound(before []State, where string) {
 	}
 }
 
-// give charges, or refunds what is negative, at the latest instant.
+// give charges tokens at the latest instant, or refunds them if the number is negative.
 func (r *trial) give(tokens float64) {
 	r.now = r.latest
 	before := slices.Clone(r.states)
@@ -233,8 +233,8 @@ func (r *trial) give(tokens float64) {
 	r.follow(before, -tokens, where)
 }
 
-// run makes a move of each byte: some time passes, maybe backwards, then a request,
-// now and then a charge or a refund.
+// run makes one move for each byte: some time passes, possibly backwards, and then a
+// request is made, or now and then a charge or a refund.
 func (r *trial) run(cost float64, span time.Duration, moves []byte) {
 	l := r.limits[0]
 	for _, m := range moves {
@@ -292,7 +292,7 @@ func TestRandomSequencesMatchTheModel(t *testing.T) {
 	}
 }
 
-// Reanchored at every grant for centuries, each time with a rounding.
+// The state is anchored again at every grant for centuries, each time with a rounding.
 func TestSlowSequencesMatchTheModel(t *testing.T) {
 	random := rand.New(rand.NewPCG(5, 6))
 	for range race.Fewer(100) {

@@ -19,7 +19,7 @@ func TestWaiting(t *testing.T) {
 	})
 }
 
-// place is a waiter or a reservation, and when it is to leave.
+// place is a waiter or a reservation, with the instant at which it must leave.
 type place struct {
 	cost     float64
 	due      time.Duration
@@ -49,8 +49,9 @@ func takePlace(t *testing.T, bucket *tokenbucket.Bucket, start time.Time, cost f
 	return p
 }
 
-// The turns of a single limit in closed form: the sum of the costs up to and including the
-// turn, less the level, over the refill, rounded up. All are whole billionths of a token.
+// turns computes the turns of a single limit in closed form: the sum of the costs up to
+// and including the turn, minus the level, divided by the refill, rounded up. All numbers
+// are whole billionths of a token.
 func turns(now time.Duration, level, refill int64, places []*place) {
 	for _, p := range places {
 		level -= int64(p.cost * 1e9)
@@ -58,7 +59,7 @@ func turns(now time.Duration, level, refill int64, places []*place) {
 	}
 }
 
-// After each change of the queue, each waiter leaves at the instant that is right from then on.
+// After each change of the queue, each waiter leaves at the instant that is then right.
 func TestTurnsOfWaitersAndReservationsAfterAnyChange(t *testing.T) {
 	for seed := range uint64(400) {
 		synctest.Test(t, func(t *testing.T) { changeTurns(t, rand.New(rand.NewPCG(seed, 3))) })

@@ -25,7 +25,7 @@ func TestAWSRetryQuota(t *testing.T) {
 		second, err := retryer.GetRetryToken(t.Context(), failure)
 		require.NoError(t, err)
 		_, err = retryer.GetRetryToken(t.Context(), failure)
-		require.ErrorContains(t, err, "the quota has 14 tokens in 28s")
+		require.ErrorContains(t, err, "the quota has fewer than 14 tokens, retry in 28s")
 
 		require.NoError(t, first(failure))
 		require.Zero(t, bucket.Tokens(), "a failed retry gets nothing back")
