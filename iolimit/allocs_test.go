@@ -13,7 +13,7 @@ import (
 	"github.com/aa014e13/tokenbucket/iolimit"
 )
 
-// A chunk that need not wait allocates nothing.
+// A chunk without a wait allocates nothing.
 func TestGrantedChunksDoNotAllocate(t *testing.T) {
 	const chunks = 16
 	own, _ := counting()

@@ -89,7 +89,7 @@ func TestDeadlineEndsTheWaitWhenItPasses(t *testing.T) {
 func TestMovingTheDeadlineMovesTheEndOfTheWait(t *testing.T) {
 	for _, test := range []struct {
 		name         string
-		first, moved time.Duration // from the start; 0: none
+		first, moved time.Duration // from the start; 0 for none
 		err          error
 		at           time.Duration
 	}{

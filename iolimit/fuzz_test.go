@@ -27,14 +27,14 @@ func (s *script) choose(n int) int {
 	return c % n
 }
 
-// model is a stream with its buckets, without goroutines. Its time is a number.
+// model is a stream with its buckets, without goroutines and without a clock.
 type model struct {
 	limits   []tokenbucket.Limits
 	states   [][]tokenbucket.State
 	now      time.Duration
 	deadline time.Duration // of the call; 0: none
 	owes     bool
-	late     error // the source's error that came with bytes that are owed
+	late     error // the source's error that came with bytes not yet paid for
 }
 
 func (m *model) add(l tokenbucket.Limit) {
@@ -80,7 +80,8 @@ func (m *model) refund(paid, n int) {
 	}
 }
 
-// write returns what Write returns; take is how many of each chunk the sink takes.
+// write returns the results that Write must return; take returns how many bytes of a
+// chunk the sink takes.
 func (m *model) write(n int, take func(size int) (int, error)) (written int, err error) {
 	for n > 0 {
 		size := m.chunk(n)
@@ -102,7 +103,8 @@ func (m *model) write(n int, take func(size int) (int, error)) (written int, err
 	return written, nil
 }
 
-// read returns what Read returns; give is how many bytes the source gives.
+// read returns the results that Read must return; give returns how many bytes the source
+// gives.
 func (m *model) read(n int, give func(size int) (int, error)) (int, error) {
 	if m.owes {
 		for i := range m.limits {
@@ -135,7 +137,8 @@ func (m *model) read(n int, give func(size int) (int, error)) (int, error) {
 	return given, err
 }
 
-// outcomes remembers what the sink or the source did in a call, for the model to repeat.
+// outcomes records what the sink or the source did in a call, so that the model can
+// repeat it.
 type outcomes struct {
 	script *script
 	list   []result
@@ -164,8 +167,8 @@ func (o *outcomes) repeat(int) (int, error) {
 }
 
 // FuzzStream compares a connection with the model: the results of each call, the instant at
-// which it returns, and the levels of the buckets. Every byte comes once, in order, and is
-// charged once.
+// which it returns, and the levels of the buckets. Every byte arrives once, in order, and
+// is charged once.
 func FuzzStream(f *testing.F) {
 	f.Add([]byte{})
 	random := rand.NewChaCha8([32]byte{})
@@ -202,7 +205,7 @@ func streamOf(t *testing.T, s *script) *stream {
 	for range 1 + s.choose(3) {
 		st.add(tokenbucket.Limit{Capacity: float64(1 + s.choose(30)), RefillPerSec: refills[s.choose(len(refills))]})
 	}
-	st.add(tokenbucket.Limit{Capacity: 1 << 20, RefillPerSec: 1e-9}) // counts
+	st.add(tokenbucket.Limit{Capacity: 1 << 20, RefillPerSec: 1e-9}) // counts the bytes
 	st.read = s.choose(2) == 1
 	st.inner.give, st.inner.take = st.did.choose, st.did.choose
 	st.conn = iolimit.NewConn(st.inner, iolimit.WithRead(st.buckets...), iolimit.WithWrite(st.buckets...))

@@ -80,7 +80,7 @@ func each(t *testing.T, call func() error) {
 	}
 }
 
-// By the instants at which bytes leave, each stream may carry one chunk more.
+// At the instants at which bytes leave, each stream may have sent one chunk more.
 func requireWithin(t *testing.T, l tokenbucket.Limit, all *recorder) {
 	t.Helper()
 	all.require(t, streams*payload, l, streams*l.Capacity/2)
@@ -251,7 +251,7 @@ func TestShortcutsDoNotBypassTheLimit(t *testing.T) {
 	}
 }
 
-// A conn is spliced into another one, or into a file, unless the limit is in between.
+// Without a limit, io.Copy splices a connection into another one, or into a file.
 func TestReadingShortcutsDoNotBypassTheLimit(t *testing.T) {
 	a, b := tcpPair(t)
 	sent := make(chan error, 1)
@@ -273,7 +273,8 @@ func TestReadingShortcutsDoNotBypassTheLimit(t *testing.T) {
 	require.Equal(t, float64(payload), charged())
 }
 
-// A file server hands its files to the connection, which would send them without a Write.
+// A file server passes its files to the connection, which could send them without a
+// Write.
 func TestFileServerDoesNotBypassTheLimit(t *testing.T) {
 	name := payloadFile(t).Name()
 	bucket, charged := counting()

@@ -18,7 +18,7 @@ var errBroken = errors.New("broken")
 // small is a limit of 2 bytes per second, in chunks of 4.
 var small = tokenbucket.Limit{Capacity: 8, RefillPerSec: 2}
 
-// newBucket returns a bucket of a small limit that holds so many tokens.
+// newBucket returns a bucket with the small limit and a number of tokens.
 func newBucket(tokens float64) *tokenbucket.Bucket {
 	return tokenbucket.MustNew(small, tokenbucket.WithTokens(tokens))
 }
@@ -34,7 +34,7 @@ type sink struct {
 	start time.Time
 	bytes.Buffer
 	moves []moved
-	take  func(n int) (int, error) // how many of n bytes it takes; nil: all
+	take  func(n int) (int, error) // how many of n bytes it takes; nil for all
 }
 
 func newSink() *sink { return &sink{start: time.Now()} }
@@ -51,11 +51,11 @@ func (s *sink) Write(p []byte) (n int, err error) {
 	return n, err
 }
 
-// source yields as many bytes as it is asked for, 0, 1, 2 and so on. It is for one goroutine.
+// source yields as many bytes as requested: 0, 1, 2 and so on. It is for one goroutine.
 type source struct {
 	start time.Time
 	moves []moved
-	give  func(n int) (int, error) // how many of n bytes it yields; nil: all
+	give  func(n int) (int, error) // how many of n bytes it yields; nil for all
 	next  byte
 }
 
@@ -90,7 +90,7 @@ type result struct {
 	at  time.Duration
 }
 
-// run calls Read or Write in a goroutine of its own.
+// run calls Read or Write in another goroutine.
 func run(call func([]byte) (int, error), p []byte) <-chan result {
 	start, done := time.Now(), make(chan result, 1)
 	go func() {

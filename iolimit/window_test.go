@@ -16,7 +16,7 @@ import (
 	"github.com/aa014e13/tokenbucket/iolimit"
 )
 
-// recorder notes what passes in several streams, and when.
+// recorder notes how many bytes pass in several streams, and when.
 type recorder struct {
 	start  time.Time
 	mu     sync.Mutex
@@ -40,7 +40,7 @@ func (r *recorder) sentBy(stream int) int {
 	return r.sent[stream]
 }
 
-// require fails unless so many bytes passed, and in each window at most the limit's
+// require checks that total bytes have passed, and in each window at most the limit's
 // capacity + refill * t + extra.
 func (r *recorder) require(t *testing.T, total int, l tokenbucket.Limit, extra float64) {
 	t.Helper()
@@ -54,7 +54,8 @@ func (r *recorder) require(t *testing.T, total int, l tokenbucket.Limit, extra f
 	require.LessOrEqual(t, windowtest.Surplus(r.passes, l.RefillPerSec), l.Capacity+extra)
 }
 
-// streamOf returns a writer that notes what it is given, and then takes a while.
+// streamOf returns a writer that notes the bytes written to it, and then waits for a
+// while.
 func (r *recorder) streamOf(stream int, while time.Duration) io.Writer {
 	return writerFunc(func(p []byte) (int, error) {
 		r.note(stream, len(p))
@@ -82,7 +83,7 @@ func TestTwoStreamsTakeTurns(t *testing.T) {
 	})
 }
 
-// The bucket starts empty, because the streams that come first would get a full one's bytes.
+// The bucket starts empty: from a full one, the first streams would get more bytes.
 func TestEightStreamsStayWithinAChunk(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		bucket, all := newBucket(0), newRecorder()
@@ -109,7 +110,8 @@ func TestEightStreamsStayWithinAChunk(t *testing.T) {
 	})
 }
 
-// A slow stream's writes take an hour each. It holds no more than the chunk it writes.
+// Each write of the slow stream takes an hour. The stream holds no more tokens than those
+// of the chunk that it writes.
 func TestSlowStreamDoesNotHoldUpTheOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		bucket, all := newBucket(0), newRecorder()
@@ -128,8 +130,9 @@ func TestSlowStreamDoesNotHoldUpTheOthers(t *testing.T) {
 	})
 }
 
-// Streams of all kinds share a bucket: no window passes more than it allows, by the
-// instants of the grants, which in a bubble are those at which Write is called.
+// Streams of all kinds share a bucket. No window passes more than the bucket allows, at
+// the instants of the grants. In a bubble these are the instants at which Write is
+// called.
 func TestNoWindowPassesMoreThanTheLimit(t *testing.T) {
 	for seed := range uint64(20) {
 		synctest.Test(t, func(t *testing.T) {

@@ -99,7 +99,7 @@ func TestWriteFollowsTheBucketWhileItWaits(t *testing.T) {
 		}, 4, nil, 2 * time.Second},
 		{"SetLimits to a capacity of one byte", func(b *tokenbucket.Bucket) error {
 			return b.SetLimits(tokenbucket.Limit{Capacity: 1, RefillPerSec: 2})
-		}, 4, nil, 2500 * time.Millisecond}, // of the two bytes there one is lost
+		}, 4, nil, 2500 * time.Millisecond}, // one of the two tokens in the bucket is lost
 		{"SetLimits to a capacity below one byte", func(b *tokenbucket.Bucket) error {
 			return b.SetLimits(tokenbucket.Limit{Capacity: 0.5, RefillPerSec: 2})
 		}, 0, tokenbucket.ErrCostExceedsCapacity, time.Second},
@@ -238,7 +238,7 @@ func TestFullQueueEndsTheWrite(t *testing.T) {
 	require.Equal(t, 8, n)
 }
 
-// The first bucket has given its bytes when the wait for the second one fails.
+// The first bucket has granted the bytes when the wait for the second one fails.
 func TestLaterBucketsFailureGivesTheEarlierTokensBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())

@@ -30,8 +30,8 @@ var attendedUses = map[string]func(b *Buckets[string], key string){
 	"Forget":         func(b *Buckets[string], key string) { b.Forget(key) },
 }
 
-// A key's bucket reads the clock when it begins its work. The shard is open then, and
-// whenever else such a call reads the clock, so other keys of the shard are served.
+// The bucket of a key reads the clock when its work begins. Then, and whenever such a
+// call reads the clock, the shard is unlocked, so other keys of the shard are served.
 func TestWorkOnAnAttendedKeyLeavesItsShardOpen(t *testing.T) {
 	for name, use := range attendedUses {
 		for key, readings := range map[string]int{"attended": 2, "without room": 4} {
@@ -63,7 +63,7 @@ func TestWorkOnAnAttendedKeyLeavesItsShardOpen(t *testing.T) {
 	}
 }
 
-// A key that is always in use goes back to the table when its pause is over.
+// A key that is always in use moves back to the table when its pause is over.
 func TestAttendedKeysInUseAreRetired(t *testing.T) {
 	clock := new(hookedClock)
 	b, err := New[string](tokenbucket.Limit{Capacity: 10, RefillPerSec: 1}, WithClock(clock))

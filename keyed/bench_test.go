@@ -55,7 +55,7 @@ func BenchmarkNewKey(b *testing.B) {
 	}
 }
 
-// BenchmarkSave is All and Restore of a million keys, without any encoding.
+// BenchmarkSave measures All and Restore of a million keys, without any encoding.
 func BenchmarkSave(b *testing.B) {
 	buckets := newBuckets[string](b, nil, []tokenbucket.Limit{limit(10, 1e-6)})
 	for i := range 1_000_000 {

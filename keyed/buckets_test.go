@@ -26,8 +26,8 @@ func (c *hookedClock) Since(t time.Time) time.Duration {
 	return now
 }
 
-// While a newcomer looks for room, its shard is open, and somebody else may bring
-// the same key.
+// While a call for a new key looks for room, its shard is unlocked, and another call may
+// insert the same key.
 func TestKeyBroughtWhileRoomIsLookedFor(t *testing.T) {
 	clock := new(hookedClock)
 	b, err := New[int](tokenbucket.Limit{Capacity: 1, RefillPerSec: 1}, WithClock(clock), WithMaxKeys(2*lookAtKeys))
@@ -47,8 +47,8 @@ func TestKeyBroughtWhileRoomIsLookedFor(t *testing.T) {
 	for !inShard(newcomer) {
 		newcomer++
 	}
-	clock.hook = func() { // read by enter
-		clock.hook = func() { // and where room is looked for
+	clock.hook = func() { // enter reads the clock
+		clock.hook = func() { // lookForRoom reads it
 			b.Forget(known)
 			_, ok := b.TryAcquire(newcomer, 1)
 			require.True(t, ok)
@@ -60,7 +60,7 @@ func TestKeyBroughtWhileRoomIsLookedFor(t *testing.T) {
 	require.Equal(t, 2*lookAtKeys, b.Len())
 }
 
-// Known keys' calls sweep as many keys at once as are due, and those once.
+// Calls for known keys sweep all keys that are due together, and each of them once.
 func TestSweptKeysAreNoLongerDue(t *testing.T) {
 	b, err := New[int](tokenbucket.Limit{Capacity: 1000, RefillPerSec: 1e-9}, WithClock(new(waittest.Clock)), WithMaxKeys(1))
 	require.NoError(t, err)
@@ -72,8 +72,8 @@ func TestSweptKeysAreNoLongerDue(t *testing.T) {
 	}
 }
 
-// A call that read the clock before a Forget and got the lock after it counts by the
-// Forget's reading: the tokens of the time between are not added to a full bucket.
+// A call may read the clock before a Forget and get the lock after it. It counts at the
+// reading of the Forget: the refill of the time between is not added to the full bucket.
 func TestForgetTakesNoteOfTheTime(t *testing.T) {
 	clock := new(hookedClock)
 	b, err := New[string](tokenbucket.Limit{Capacity: 10, RefillPerSec: 1}, WithClock(clock))

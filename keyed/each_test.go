@@ -71,7 +71,7 @@ func TestEachWithWrongCosts(t *testing.T) {
 	require.Equal(t, 3, b.Len())
 }
 
-// Scalar costs and several wait in one queue.
+// Wait and WaitEach share one queue.
 func TestWaitEach(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBuckets[string](t, nil, requestsAndTokens)
@@ -87,7 +87,7 @@ func TestWaitEach(t *testing.T) {
 	})
 }
 
-// A model that never forgets: a Bucket a key.
+// The model has one Bucket per key and never forgets a key.
 func TestEachIsHeldToAModel(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	clock := new(waittest.Clock)
@@ -159,7 +159,8 @@ func TestPeekChangesNothing(t *testing.T) {
 	}
 }
 
-// At a full table it looks for room, as Take does, and finds what has been filled.
+// If there is no room, Peek looks for room, as Take does, and finds keys that have become
+// full.
 func TestPeekLooksForRoom(t *testing.T) {
 	clock := new(waittest.Clock)
 	b := newBuckets[string](t, clock, []tokenbucket.Limit{limit(10, 1)}, keyed.WithMaxKeys(1))

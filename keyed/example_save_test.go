@@ -12,8 +12,8 @@ import (
 	"github.com/aa014e13/tokenbucket/keyed"
 )
 
-// savedClients is what goes to the file: the limits, origin and latest reading belong to the
-// states.
+// savedClients is the content of the file: states are valid only with their limits, origin
+// and latest reading.
 type savedClients struct {
 	Limits []tokenbucket.Limit
 	Origin time.Time
@@ -35,7 +35,7 @@ func restoreClients(clients *keyed.Buckets[string], file []byte) error {
 }
 
 // A gateway saves its buckets before it stops, and restores them when it starts, so that
-// a deploy gives no client a fresh burst. The time between counts.
+// a deployment gives no client a new burst. The buckets refill for the time between.
 func ExampleBuckets_Restore() {
 	mock := clock.NewMock()
 	limit := tokenbucket.Limit{Capacity: 10, RefillPerSec: 0.5}

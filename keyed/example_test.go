@@ -49,7 +49,7 @@ func Example_plans() {
 	// Output: 1 599
 }
 
-// A key whose bucket has had time to fill is forgotten, which nobody can notice.
+// A key whose bucket has had time to fill is forgotten. That changes no answer.
 func ExampleBuckets_Len() {
 	mock := clock.NewMock()
 	clients, err := keyed.New[string](tokenbucket.Limit{Capacity: 2, RefillPerSec: 1}, keyed.WithClock(mock), keyed.WithMaxKeys(100))
@@ -67,8 +67,8 @@ func ExampleBuckets_Len() {
 	// 0 2
 }
 
-// A crawler asks each host at most once a second. Wait sleeps until it is the host's turn;
-// here the deadline would come first, so it returns at once.
+// A crawler sends each host at most one request a second. Wait sleeps until there is a
+// token for the host. Here the deadline would come first, so it returns at once.
 func ExampleBuckets_Wait() {
 	hosts, err := keyed.New[string](tokenbucket.Limit{Capacity: 1, RefillPerSec: 0.01}, keyed.WithMaxWaiters(10))
 	if err != nil {
@@ -89,7 +89,7 @@ func ExampleBuckets_Wait() {
 	// wait 1m40s
 }
 
-// A request that failed before it did any work is given back.
+// A request failed before it did any work, so its cost is given back.
 func ExampleBuckets_Refund() {
 	clients, err := keyed.New[string](tokenbucket.Limit{Capacity: 10, RefillPerSec: 1}, keyed.WithClock(clock.NewMock()))
 	if err != nil {
@@ -119,7 +119,7 @@ func ExampleBuckets_Pause() {
 	// 0s true
 }
 
-// Support lifts the limit of a customer once.
+// The support team gives a customer a full bucket.
 func ExampleBuckets_Forget() {
 	clients, err := keyed.New[string](tokenbucket.Limit{Capacity: 2, RefillPerSec: 1}, keyed.WithClock(clock.NewMock()))
 	if err != nil {
@@ -132,8 +132,8 @@ func ExampleBuckets_Forget() {
 	// Output: 0s true
 }
 
-// No client passes more than 10 a second and 100 a minute. A refusal by one limit takes
-// nothing from the other.
+// Each client gets 10 requests a second and 100 a minute on average. A refusal by one
+// limit takes nothing from the other.
 func ExampleWithLimit() {
 	clients, err := keyed.New[string](tokenbucket.PerSecond(10),
 		keyed.WithLimit(tokenbucket.PerMinute(100)), keyed.WithClock(clock.NewMock()))
@@ -150,7 +150,7 @@ func ExampleWithLimit() {
 	// false 600ms 10
 }
 
-// The two clients that have least left.
+// These are the two clients with the fewest tokens left.
 func ExampleBuckets_All() {
 	clients, err := keyed.New[string](tokenbucket.Limit{Capacity: 10, RefillPerSec: 1}, keyed.WithClock(clock.NewMock()))
 	if err != nil {

@@ -11,8 +11,8 @@ import (
 	"github.com/aa014e13/tokenbucket/keyed"
 )
 
-// A newcomer without room shares the overflow bucket. Forgetting it ends what was done
-// to that bucket, which otherwise would lock all newcomers out for good.
+// A new key without room shares the overflow bucket. Forgetting the key ends debt and
+// pauses of that bucket, which would otherwise refuse all new keys for ever.
 func TestForgetFillsTheOverflowBucket(t *testing.T) {
 	for name, spoil := range map[string]func(b *keyed.Buckets[string]){
 		"paused":  func(b *keyed.Buckets[string]) { b.Pause("b", tokenbucket.Never) },
@@ -41,7 +41,7 @@ func TestForgetOfNaNFillsTheOverflowBucket(t *testing.T) {
 	require.Zero(t, b.Len())
 }
 
-// There is room after all, so the newcomer does not share the overflow bucket.
+// There is room again, so the new key does not share the overflow bucket.
 func TestForgetOfANewcomerWithRoomLeavesTheOverflowBucket(t *testing.T) {
 	clock := new(waittest.Clock)
 	b := newBuckets[string](t, clock, []tokenbucket.Limit{limit(10, 1)}, keyed.WithMaxKeys(1))

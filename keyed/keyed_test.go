@@ -40,7 +40,7 @@ func newBuckets[K comparable](t testing.TB, clock tokenbucket.Clock, limits []to
 	return b
 }
 
-// oneKey is one key's bucket, seen as a Bucket.
+// oneKey is the bucket of one key, with the methods of a Bucket.
 type oneKey struct {
 	*keyed.Buckets[string]
 	key string
@@ -82,7 +82,7 @@ func TestWaiting(t *testing.T) {
 	})
 }
 
-// The overflow bucket is held to the same.
+// The overflow bucket must pass the same tests.
 func TestWaitingWithoutRoom(t *testing.T) {
 	waittest.Run(t, func(t testing.TB, clock tokenbucket.Clock, limits ...tokenbucket.Limit) waittest.Bucket {
 		b := newBuckets[string](t, clock, limits, keyed.WithMaxKeys(1))
@@ -91,7 +91,7 @@ func TestWaitingWithoutRoom(t *testing.T) {
 	})
 }
 
-// A model that never forgets: a Bucket a key.
+// The model has one Bucket per key and never forgets a key.
 func TestForgettingForgivesNobody(t *testing.T) {
 	for seed := range uint64(4) {
 		random := rand.New(rand.NewPCG(seed, 0))
@@ -113,8 +113,8 @@ func TestForgettingForgivesNobody(t *testing.T) {
 	}
 }
 
-// The same where the clock steps back. So few keys are in one shard, and what one
-// of them has seen of the clock counts for all.
+// This is the same test with a clock that steps back. The keys are so few that they are
+// in one shard, so the latest reading of one of them counts for all.
 func TestForgettingForgivesNobodyWhenTheClockStepsBack(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	clock := new(waittest.Clock)
@@ -232,7 +232,8 @@ func TestLemmy4560(t *testing.T) {
 	require.Equal(t, 2.0, b.Tokens("a"))
 }
 
-// sweepAll visits every shard often enough; keys that are only looked at are not kept.
+// sweepAll calls Tokens for so many new keys that every shard is swept. These keys are
+// not remembered.
 func sweepAll(b *keyed.Buckets[string]) {
 	for i := 0; i < 100_000 || b.Len() > 0 && i < 2_000_000; i++ {
 		b.Tokens("sweep " + strconv.Itoa(i))
@@ -280,7 +281,8 @@ func TestFloodLeavesMemoryAndKnownKeysAlone(t *testing.T) {
 	runtime.KeepAlive(b)
 }
 
-// shrinkage makes the large tests smaller where they would take too long.
+// shrinkage returns by how much large tests are made smaller, if they would take too
+// long.
 func shrinkage() int {
 	if testing.Short() || race.Enabled {
 		return 20
@@ -467,7 +469,7 @@ func TestOptions(t *testing.T) {
 	require.Equal(t, []tokenbucket.Limit{limit(1, 1), limit(2, 3)}, b.Limits())
 }
 
-// Many keys are waited for, tried, paused and forgotten at once.
+// Many keys get calls of Wait, TryAcquire, Pause and Forget at the same time.
 func TestStorm(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBuckets[int](t, nil, []tokenbucket.Limit{limit(3, 10)}, keyed.WithMaxKeys(20))
@@ -502,7 +504,7 @@ func TestStorm(t *testing.T) {
 	})
 }
 
-// Keys that come and go do not keep the tables growing and shrinking.
+// Keys that come and go do not make the tables grow and shrink all the time.
 func TestAllocationsOfKeysThatComeAndGo(t *testing.T) {
 	clock := new(waittest.Clock)
 	b := newBuckets[int](t, clock, []tokenbucket.Limit{limit(1, 1)})
@@ -552,8 +554,8 @@ func TestPausedKeysMakeRoom(t *testing.T) {
 	}
 }
 
-// A key that gets a bucket of its own while the clock has stepped back is not taken
-// for paused until the latest reading, and a pause of it is counted from that.
+// A key may get its own bucket while the clock has stepped back. It does not count as
+// paused until the latest reading, and a pause of it counts from that reading.
 func TestAttendedKeysWhileTheClockIsBehind(t *testing.T) {
 	clock := new(waittest.Clock)
 	b := newBuckets[string](t, clock, []tokenbucket.Limit{limit(10, 1)})
@@ -581,8 +583,8 @@ func TestAttendedKeysWhileTheClockIsBehind(t *testing.T) {
 	require.Equal(t, 6*sec, b.Take("waited for", 1).Wait)
 }
 
-// A pause is not over because the table goes by a later reading of the clock than the
-// key's own bucket has seen.
+// The table may have seen a later reading of the clock than the key's own bucket. That
+// does not end a pause.
 func TestPausesWhileTheClockIsBehindTheTable(t *testing.T) {
 	clock := new(waittest.Clock)
 	b := newBuckets[string](t, clock, []tokenbucket.Limit{limit(10, 1)}, keyed.WithMaxKeys(100))
@@ -597,7 +599,7 @@ func TestPausesWhileTheClockIsBehindTheTable(t *testing.T) {
 	require.Equal(t, 1.0, b.Tokens("paused"))
 }
 
-// A Bucket goes on, and so does a key that gets one of its own.
+// A Bucket still works with such a clock, and so does a key that gets its own bucket.
 func TestClocksThatReadFarAway(t *testing.T) {
 	for _, far := range []time.Duration{math.MinInt64, -math.MaxInt64, math.MaxInt64 - 2, math.MaxInt64 - 1, math.MaxInt64} {
 		synctest.Test(t, func(t *testing.T) {
@@ -616,7 +618,7 @@ func TestClocksThatReadFarAway(t *testing.T) {
 	}
 }
 
-// What a bucket of its own has seen of the clock, the table goes by.
+// The table uses the latest reading of the clock that a key's own bucket has seen.
 func TestKeysNoLongerAttendedWhileTheClockIsBehind(t *testing.T) {
 	clock := new(waittest.Clock)
 	b := newBuckets[string](t, clock, []tokenbucket.Limit{limit(10, 1)})
@@ -636,7 +638,7 @@ type steppingContext struct {
 }
 
 func (c *steppingContext) Err() error {
-	if c.looks++; c.looks == 2 { // first it is Buckets that looks
+	if c.looks++; c.looks == 2 { // Buckets looks first
 		c.clock.Set(8 * sec)
 	}
 	return nil
@@ -647,7 +649,7 @@ func (c *steppingContext) Deadline() (time.Time, bool) {
 	return time.Time{}.Add(6 * sec), true
 }
 
-// The key panics, as in a Go map, and leaves no lock behind.
+// Such a key panics, as in a Go map, and no lock stays locked.
 func TestUncomparableKeysPanic(t *testing.T) {
 	b := newBuckets[any](t, new(waittest.Clock), []tokenbucket.Limit{limit(2, 1)})
 	bad := any([]byte("key"))
@@ -677,8 +679,8 @@ func TestUncomparableKeysPanic(t *testing.T) {
 	require.Equal(t, 1001, b.Len())
 }
 
-// Keys go to and fro between the table and buckets of their own while they are
-// waited for, paused and swept; each is held to a Bucket that does the same.
+// Keys move between the table and their own buckets while calls wait for them, pause them
+// and sweep them. Each key is compared with a Bucket that gets the same calls.
 func TestAttendedKeysAreHeldToAModel(t *testing.T) {
 	for _, limits := range [][]tokenbucket.Limit{{limit(10, 1)}, {limit(10, 1), limit(20, 0.3)}} {
 		synctest.Test(t, func(t *testing.T) {
@@ -694,12 +696,12 @@ func TestAttendedKeysAreHeldToAModel(t *testing.T) {
 					requireSameWait(t, b, model[key], key, float64(1+random.IntN(10)), time.Duration(random.IntN(5000))*time.Millisecond)
 				}
 				same(t, b, model[key], key, random)
-				synctest.Wait() // who was nudged has set another timer
+				synctest.Wait() // waiters that were nudged have set another timer
 				require.Equal(t, model[key].Waiting(), b.Waiting(key))
 				time.Sleep(time.Duration(random.IntN(200)) * time.Millisecond)
 			}
 			time.Sleep(time.Hour)
-			for key := range 20_000 { // every shard, surely
+			for key := range 20_000 { // enough to reach every shard
 				b.Tokens(key)
 			}
 			require.Zero(t, b.Len())

@@ -13,7 +13,8 @@ import (
 	"github.com/aa014e13/tokenbucket/keyed"
 )
 
-// lingeringKeys returns Buckets of keys from 0 on that are full again and have been swept.
+// lingeringKeys returns Buckets of n keys, 0 and upwards, which are full again and have
+// been swept.
 func lingeringKeys(t *testing.T, n int, opts ...keyed.Option) (*keyed.Buckets[int], *waittest.Clock) {
 	clock := new(waittest.Clock)
 	b := newBuckets[int](t, clock, []tokenbucket.Limit{limit(2, 1), limit(5, 2)}, opts...)
@@ -68,8 +69,8 @@ func TestFullKeysThatReturnAreBounded(t *testing.T) {
 	require.Equal(t, 50, b.Len())
 }
 
-// Keys return when they are full or nearly so, the clients come and go, and each key is
-// held to a Bucket.
+// Keys return when they are full or nearly full, and clients come and go. Each key is
+// compared with a Bucket.
 func TestReturningKeysAreHeldToAModel(t *testing.T) {
 	for seed := range uint64(4) {
 		random := rand.New(rand.NewPCG(seed, 5))

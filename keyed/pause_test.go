@@ -51,7 +51,7 @@ func TestWaitPause(t *testing.T) {
 	})
 }
 
-// Newcomers that find no room share a bucket, and so its pause.
+// New keys for which there is no room share a bucket, and so its pause.
 func TestWaitPauseOfTheOverflowBucket(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBuckets[string](t, nil, []tokenbucket.Limit{limit(10, 1e-6)}, keyed.WithMaxKeys(1))

@@ -15,7 +15,7 @@ import (
 	"github.com/aa014e13/tokenbucket/keyed"
 )
 
-// saved is what callers keep of Buckets.
+// saved is the data that callers store of Buckets.
 type saved[K comparable] struct {
 	limits []tokenbucket.Limit
 	origin time.Time
@@ -32,7 +32,7 @@ func (s saved[K]) restore(b *keyed.Buckets[K]) error {
 	return b.Restore(s.limits, s.origin, s.latest, maps.All(s.states))
 }
 
-// restart returns Buckets that go on from others, with limits of their own.
+// restart returns Buckets that continue from others, with new limits.
 func restart[K comparable](t testing.TB, b *keyed.Buckets[K], clock tokenbucket.Clock, limits []tokenbucket.Limit, opts ...keyed.Option) *keyed.Buckets[K] {
 	t.Helper()
 	restored := newBuckets[K](t, clock, limits, opts...)
@@ -92,7 +92,7 @@ func TestRestoredPausesAndDebts(t *testing.T) {
 	require.Equal(t, 10.0, restored.Tokens("in debt"))
 }
 
-// What was the latest reading counts until the clock is there again.
+// The latest reading counts until the clock reaches it again.
 func TestRestoredWhereTheClockSteppedBack(t *testing.T) {
 	clock := waittest.NewClock(time.Unix(1e9, 0))
 	b := newBuckets[string](t, clock, []tokenbucket.Limit{limit(10, 1)})
@@ -114,7 +114,7 @@ func TestRestoredWhereTheClockSteppedBack(t *testing.T) {
 	require.Equal(t, 2.0, restored.Tokens("unknown"))
 }
 
-// Each key is held to a Bucket that is restored in the same way.
+// Each key is compared with a Bucket that is restored in the same way.
 func TestRestoreIsHeldToAModel(t *testing.T) {
 	for seed := range uint64(8) {
 		random := rand.New(rand.NewPCG(seed, 2))
@@ -200,7 +200,7 @@ func TestAllYieldsWhatIsNotFull(t *testing.T) {
 	}
 }
 
-// What another call brings or changes meanwhile is yielded once or not at all.
+// A key that another call adds or changes during All is yielded once or not at all.
 func TestAllYieldsEachKeyOnce(t *testing.T) {
 	b := newBuckets[int](t, new(waittest.Clock), []tokenbucket.Limit{limit(10, 1), limit(5, 1)})
 	for key := range 5000 {
@@ -276,7 +276,7 @@ func TestRestoreRefusesUsedBuckets(t *testing.T) {
 	}
 }
 
-// Those that take longest to fill keep their places.
+// The keys that take longest to fill keep their places.
 func TestRestoreWithLittleRoom(t *testing.T) {
 	clock := waittest.NewClock(time.Unix(1e9, 0))
 	b := newBuckets[int](t, clock, []tokenbucket.Limit{limit(100, 1)})
@@ -320,7 +320,7 @@ func TestRestoreIgnoresNaN(t *testing.T) {
 	require.Equal(t, 10.0, b.Tokens(math.NaN()))
 }
 
-// By the system clock an origin that was stored goes on in monotonic time.
+// With the system clock, a stored origin continues in monotonic time.
 func TestRestoreByTheSystemClock(t *testing.T) {
 	b := newBuckets[string](t, nil, []tokenbucket.Limit{limit(10, 1e-9)})
 	require.NoError(t, b.Charge("key", 15))

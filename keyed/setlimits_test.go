@@ -43,7 +43,7 @@ func TestSetLimits(t *testing.T) {
 	require.Equal(t, []tokenbucket.Limit{limit(2, 1)}, b.Limits())
 }
 
-// Callers keep no hold on the limits.
+// Callers cannot change the limits through their slices.
 func TestSetLimitsCopies(t *testing.T) {
 	b := newBuckets[string](t, new(waittest.Clock), []tokenbucket.Limit{limit(10, 1)})
 	limits := []tokenbucket.Limit{limit(5, 1)}
@@ -53,7 +53,7 @@ func TestSetLimitsCopies(t *testing.T) {
 	require.Equal(t, 5.0, b.Tokens("key"))
 }
 
-// What the sweep knew of the old limits does not keep keys that fill earlier now.
+// Keys that fill earlier under the new limits are forgotten earlier.
 func TestSetLimitsSetsTheSweepBack(t *testing.T) {
 	clock := new(waittest.Clock)
 	b := newBuckets[int](t, clock, []tokenbucket.Limit{limit(10, 1e-6)}, keyed.WithMaxKeys(200))
@@ -93,7 +93,7 @@ func TestSetLimitsMovesWaiters(t *testing.T) {
 }
 
 // The model is a Bucket for each key. A key that is full when the limits change gets a
-// new one; the others' limits are set.
+// new Bucket; for the others, SetLimits is called.
 func TestSetLimitsIsHeldToAModel(t *testing.T) {
 	for seed := range uint64(4) {
 		random := rand.New(rand.NewPCG(seed, 1))
@@ -150,9 +150,9 @@ func isFull(b *tokenbucket.Bucket) bool {
 	return tokenbucket.Limits(b.Limits()).IsFull(states, latest)
 }
 
-// Time stands still and the capacity only grows, so a key has what was its capacity when
-// it was first asked, less what was taken: nothing is lost or minted while the limits
-// change, and while keys go to buckets of their own and back.
+// Time stands still and the capacity only grows. So a key has its capacity at the first
+// request, minus the tokens taken: nothing is lost or minted while the limits change, and
+// while keys move to their own buckets and back.
 func TestNothingIsLostWhileLimitsChange(t *testing.T) {
 	const keys, least, most = 50, 10, 40
 	b := newBuckets[int](t, waittest.NewClock(time.Now()), []tokenbucket.Limit{limit(least, 1e-9)})

@@ -10,7 +10,7 @@ import (
 	"github.com/aa014e13/tokenbucket"
 )
 
-// Values of two limits, with different balances; 0 is full.
+// A value stands for the states of two limits with different balances; 0 is full.
 var tableLimits = tokenbucket.Limits{{Capacity: 1, RefillPerSec: 1}, {Capacity: 1, RefillPerSec: 1}}
 
 func statesOf(value float64) []tokenbucket.State {
@@ -20,7 +20,7 @@ func statesOf(value float64) []tokenbucket.State {
 	return []tokenbucket.State{{Balance: 1}, {Balance: -value}}
 }
 
-// fullAt returns when a value is full that was stored at 0.
+// fullAt returns the instant at which a value that was stored at 0 is full.
 func fullAt(value float64) time.Duration {
 	return tableLimits.UntilFull(statesOf(value), 0)
 }
@@ -29,8 +29,8 @@ func newTable() *table[int] {
 	return &table[int]{seed: maphash.MakeSeed(), limits: tableLimits}
 }
 
-// A Go map is the model. Each byte pair is an operation and a key; few keys, so
-// that they meet, or many, so that the table grows and shrinks.
+// A Go map is the model. Each pair of bytes is an operation and a key. There are few
+// keys, so that they collide, or many, so that the table grows and shrinks.
 func FuzzTable(f *testing.F) {
 	f.Add([]byte{0, 1, 0, 2, 1, 1, 2, 0, 0, 1}, uint8(1))
 	f.Add(make([]byte, 600), uint8(7))
@@ -101,8 +101,8 @@ func requireSame(t *testing.T, tab *table[int], model map[int]float64) {
 	requireCounts(t, tab)
 }
 
-// requireCounts counts anew how many keys passed by each group, and sees that slots
-// that are left are empty.
+// requireCounts counts again how many keys passed by each group, and checks that free
+// slots are empty.
 func requireCounts(t *testing.T, tab *table[int]) {
 	t.Helper()
 	passed := make([]int, len(tab.groups))
@@ -144,8 +144,8 @@ func TestTableGrowsAndShrinks(t *testing.T) {
 	require.Equal(t, fewestGroups, len(tab.groups))
 }
 
-// Keys of one hash pass by one group after another, around the end, and more of
-// them than a group can count.
+// Keys with one hash pass by one group after another, around the end of the table. There
+// are more of them than a group can count.
 func TestTableKeepsKeysOfOneHash(t *testing.T) {
 	for _, hash := range []uint64{0, 1<<56 - 1, 0xabcdef << 20} {
 		tab := newTable()
@@ -202,7 +202,7 @@ func TestTableSweepsEveryKey(t *testing.T) {
 	require.Zero(t, tab.len)
 }
 
-// Groups are passed over until a key may be full, and not for longer.
+// A sweep skips a group until one of its keys may be full, and not for longer.
 func TestTableSweepsAKeyTheInstantItIsFull(t *testing.T) {
 	tab := newTable()
 	tab.rebuild(1)
@@ -221,7 +221,7 @@ func TestTableSweepsAKeyTheInstantItIsFull(t *testing.T) {
 	require.Equal(t, 1, tab.sweep(tab.len, 3*time.Second))
 }
 
-// A sweep goes on where it was when the table is made anew.
+// A sweep continues at the same place when the table is rebuilt.
 func TestTableSweepsOnWhileItGrows(t *testing.T) {
 	tab, model := newTable(), map[int]float64{}
 	for key := range 1000 {

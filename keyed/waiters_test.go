@@ -15,7 +15,7 @@ import (
 	"github.com/aa014e13/tokenbucket/keyed"
 )
 
-// The bound holds for each key, and for the queue of those that find no room.
+// The bound holds for each key, and for the queue of the overflow bucket.
 func TestWithMaxWaiters(t *testing.T) {
 	for _, most := range []int{0, 1, 3} {
 		synctest.Test(t, func(t *testing.T) {
@@ -40,8 +40,8 @@ func TestWithMaxWaiters(t *testing.T) {
 	}
 }
 
-// BenchmarkBesideALongQueue is a decision about one key while another key of the same
-// shard has many waiters, and each charge of that key walks its queue.
+// BenchmarkBesideALongQueue measures decisions about one key while another key of the
+// same shard has many waiters, and each charge of that key walks its queue.
 func BenchmarkBesideALongQueue(b *testing.B) {
 	for _, waiters := range []int{0, 50_000} {
 		b.Run(fmt.Sprintf("waiters=%d", waiters), func(b *testing.B) {
