@@ -140,7 +140,7 @@ func (i interceptor) alone(tb testing.TB, l load) func() error {
 // BenchmarkGRPC is a call through each interceptor to a handler that does nothing: the
 // interceptor alone, and with client, server and network.
 func BenchmarkGRPC(b *testing.B) {
-	for _, l := range []load{draining, refused} {
+	for _, l := range []load{full, draining, refused} {
 		for _, i := range interceptors {
 			b.Run(i.name+"/"+l.name+"_interceptor", func(b *testing.B) {
 				call := i.alone(b, l)

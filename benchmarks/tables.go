@@ -123,7 +123,7 @@ var tables = []table{
 	},
 	{
 		number: "9", title: "gRPC interceptors",
-		note:   "Unary calls: first the interceptor alone, whose trailers are not sent, then a call over loopback TCP with its client, in one process. go-grpc-middleware has one limiter of x/time/rate for all, and its refusals report no wait. tokenbucket has a bucket for each address; -no-fields omits ratelimit and ratelimit-policy. (figures) limits nothing, and sends the figures of tokenbucket as constants: that is gRPC's own cost.",
+		note:   "Unary calls: first the interceptor alone, whose trailers are not sent, then a call over loopback TCP with its client, in one process. go-grpc-middleware has one limiter of x/time/rate for all, and its refusals report no wait. tokenbucket has a bucket for each address; -no-fields omits ratelimit and ratelimit-policy. Full and draining are admitted: with full, all calls have the same figures; with draining, each has others. (figures) limits nothing, and sends the figures of tokenbucket as constants: that is gRPC's own cost.",
 		test:   "TestGRPCRefusals",
 		bench:  "GRPC",
 		passes: []pass{{".", "200ms", "2"}},

@@ -42,6 +42,8 @@ func TestAllocations(t *testing.T) {
 	plenty := tokenbucket.Limit{Capacity: 1 << 30, RefillPerSec: 1}
 	require.Zero(t, countAllocations(t, plenty, grpclimit.WithoutRateLimit()), "an admission")
 	require.LessOrEqual(t, countAllocations(t, plenty), 4.0, "an admission with its trailers")
+	alike := tokenbucket.Limit{Capacity: 10, RefillPerSec: 1e12} // full again at the next call
+	require.Zero(t, countAllocations(t, alike), "an admission with the trailers of a recent one")
 	costs := tokenbucket.Costs{"/package.Service/*": 2}
 	require.Zero(t, countAllocations(t, plenty, grpclimit.WithoutRateLimit(), grpclimit.WithCosts(costs)), "an admission by price")
 	require.LessOrEqual(t, countAllocations(t, tokenbucket.Limit{Capacity: 1, RefillPerSec: 1e-3}), 12.0, "a refusal")

@@ -98,6 +98,7 @@ type server struct {
 	prices      prices
 	waiter      waiter // for messages; nil if messages are free
 	addressKeys addressKeys
+	trailers    trailers
 }
 
 func newServer(l httplimit.Limiter, opts []Option) (*server, error) {
@@ -129,7 +130,7 @@ func (s *server) ask(ctx context.Context, method string, message any) (key strin
 		s.observe(Event{Method: method, Event: a.Event()})
 	}
 	if a.GoesOn() {
-		return key, figures(&a), nil
+		return key, s.trailers.of(&a), nil
 	}
 	trailer, err = s.refuse(&a)
 	return key, trailer, err

@@ -33,16 +33,6 @@ const (
 	never       = "this can never be admitted: ask for less"
 )
 
-// figures returns the trailers of a call that goes on, nil if it has none.
-func figures(a *httplimit.Answer) metadata.MD {
-	text := a.AppendRateLimit(make([]byte, 0, 96))
-	if len(text) == 0 {
-		return nil
-	}
-	values := []string{string(text), a.RateLimitPolicy()}
-	return metadata.MD{rateLimit: values[:1:1], policies: values[1:]}
-}
-
 // refuse returns the trailers and the error of a call that does not go on.
 func (s *server) refuse(a *httplimit.Answer) (metadata.MD, error) {
 	e := a.Event()

@@ -1,0 +1,47 @@
+package grpclimit_test
+
+import (
+	"context"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/metadata"
+
+	"github.com/aa014e13/tokenbucket"
+	"github.com/aa014e13/tokenbucket/grpclimit"
+	"github.com/aa014e13/tokenbucket/httplimit"
+	"github.com/aa014e13/tokenbucket/keyed"
+)
+
+// Calls with the same figures share their trailers inside the interceptor. What a handler adds
+// to the trailers of its own call is not in those of the next.
+func TestHandlersTrailersStayApart(t *testing.T) {
+	s := &setup{limiter: perKey(t, tokenbucket.Limit{Capacity: 10, RefillPerSec: 1e-3}), opts: []grpclimit.Option{free}}
+	client := s.client(t, true)
+	for _, extra := range []string{"first", "second"} {
+		s.service.answer = func(ctx context.Context) error {
+			return grpc.SetTrailer(ctx, metadata.Pairs("ratelimit", extra, "own", extra))
+		}
+		a := call(t.Context(), client)
+		require.NoError(t, a.err)
+		require.Equal(t, []string{`"default";r=10;t=10000`, extra}, a.trailer.Get("ratelimit"))
+		require.Equal(t, []string{`"default";q=10;w=10000`}, a.trailer.Get("ratelimit-policy"))
+		require.Equal(t, []string{extra}, a.trailer.Get("own"))
+	}
+}
+
+func TestTrailersFollowTheLimits(t *testing.T) {
+	buckets, err := keyed.New[string](tokenbucket.Limit{Capacity: 10, RefillPerSec: 1e-3})
+	require.NoError(t, err)
+	s := &setup{limiter: httplimit.PerKey(buckets), opts: []grpclimit.Option{grpclimit.WithKey(func(context.Context, string) string { return "k" }), free}}
+	client := s.client(t, true)
+	buckets.Take("k", 5)
+	require.Equal(t, []string{`"default";q=10;w=10000`}, call(t.Context(), client).trailer.Get("ratelimit-policy"))
+	require.NoError(t, buckets.SetLimits(tokenbucket.Limit{Capacity: 20, RefillPerSec: 1e-3}))
+	a := call(t.Context(), client)
+	require.Equal(t, []string{`"default";r=5;t=5000`}, a.trailer.Get("ratelimit"))
+	require.Equal(t, []string{`"default";q=20;w=20000`}, a.trailer.Get("ratelimit-policy"))
+}
+
+var free = grpclimit.WithCost(func(context.Context, string, any) float64 { return 0 })
