@@ -70,7 +70,7 @@ func (c *client) invoke(ctx context.Context, method string, request, reply any, 
 		trailer = nil
 		refusal := invoker(ctx, method, request, reply, cc, opts...)
 		wait, again := c.heed(&e, trailer, refusal)
-		if !again || e.Attempt >= c.retries || !fits(ctx, wait) {
+		if !again || e.Attempt > c.retries || !fits(ctx, wait) {
 			return refusal
 		}
 		e = ClientEvent{Target: e.Target, Method: e.Method, Cost: e.Cost, Attempt: e.Attempt + 1}
@@ -85,7 +85,7 @@ func (c *client) invoke(ctx context.Context, method string, request, reply any, 
 
 // begin returns the event of a first attempt.
 func (c *client) begin(cc *grpc.ClientConn, method string) ClientEvent {
-	return ClientEvent{Target: cc.CanonicalTarget(), Method: method, Cost: c.prices.of(method)}
+	return ClientEvent{Target: cc.CanonicalTarget(), Method: method, Cost: c.prices.of(method), Attempt: 1}
 }
 
 // fits reports whether a wait ends before the deadline of the context.
@@ -118,7 +118,7 @@ type heedingStream struct {
 func (s *heedingStream) RecvMsg(message any) error {
 	err := s.ClientStream.RecvMsg(message)
 	if err != nil && !s.ended && status.Code(err) == codes.ResourceExhausted {
-		s.client.heed(&ClientEvent{Target: s.target, Method: s.method, Ended: true}, s.Trailer(), err)
+		s.client.heed(&ClientEvent{Target: s.target, Method: s.method, Attempt: 1, Ended: true}, s.Trailer(), err)
 	}
 	s.ended = s.ended || err != nil
 	return err
@@ -130,7 +130,7 @@ func (s *heedingStream) RecvMsg(message any) error {
 // bucket.
 func (c *client) wait(ctx context.Context, e *ClientEvent) error {
 	cost := e.Cost
-	if e.Attempt > 0 {
+	if e.Attempt > 1 {
 		cost = max(cost, 1e-300)
 	}
 	if cost == 0 {

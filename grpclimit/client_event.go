@@ -10,7 +10,7 @@ type ClientEvent struct {
 	Target  string        // canonical, such as dns:///api:443
 	Method  string        // full: /package.Service/Method
 	Cost    float64       // tokens; 0 if Ended
-	Attempt int           // 0 for the first
+	Attempt int           // 1 for the first, 2 for the first retry
 	Waited  time.Duration // for the tokens, by the system clock; 0 if Ended
 	Unsent  bool          // whether the wait failed, so that the attempt was not sent
 	Ended   bool          // whether an open stream, already reported, ended with ResourceExhausted

@@ -52,9 +52,9 @@ func TestClientObserverSeesEveryAttempt(t *testing.T) {
 		require.Error(t, err, "the service does not have it")
 		require.Equal(t, []codes.Code{codes.ResourceExhausted, codes.OK, codes.Unimplemented}, events.codes())
 		require.Equal(t, []grpclimit.ClientEvent{
-			{Target: memoryTarget, Method: unaryMethod, Cost: 3, Pause: 2 * sec},
-			{Target: memoryTarget, Method: unaryMethod, Cost: 3, Attempt: 1, Waited: 5 * sec}, // the pause empties the bucket
-			{Target: memoryTarget, Method: pb.TestService_EmptyCall_FullMethodName},
+			{Target: memoryTarget, Method: unaryMethod, Cost: 3, Attempt: 1, Pause: 2 * sec},
+			{Target: memoryTarget, Method: unaryMethod, Cost: 3, Attempt: 2, Waited: 5 * sec}, // the pause empties the bucket
+			{Target: memoryTarget, Method: pb.TestService_EmptyCall_FullMethodName, Attempt: 1},
 		}, events.seen)
 	})
 }
@@ -66,7 +66,7 @@ func TestClientObserverSeesTheLongestPause(t *testing.T) {
 		s := &setup{limiter: limiter, dial: limited(t, plenty, grpclimit.WithRetries(1), events.observe())}
 		require.Error(t, call(t.Context(), s.client(t, false)).err)
 		require.Equal(t, []codes.Code{codes.ResourceExhausted}, events.codes())
-		require.Equal(t, []grpclimit.ClientEvent{{Target: memoryTarget, Method: unaryMethod, Cost: 1, Pause: 5 * time.Minute}}, events.seen)
+		require.Equal(t, []grpclimit.ClientEvent{{Target: memoryTarget, Method: unaryMethod, Cost: 1, Attempt: 1, Pause: 5 * time.Minute}}, events.seen)
 	})
 }
 
@@ -93,10 +93,10 @@ func TestClientObserverSeesWaitsThatFail(t *testing.T) {
 		require.ErrorIs(t, events.seen[2].Err, context.Canceled)
 		require.Equal(t, []codes.Code{codes.OK, codes.DeadlineExceeded, codes.Canceled, codes.DeadlineExceeded}, events.codes())
 		require.Equal(t, []grpclimit.ClientEvent{
-			{Target: memoryTarget, Method: unaryMethod, Cost: 1},
-			{Target: memoryTarget, Method: unaryMethod, Cost: 1, Unsent: true},
-			{Target: memoryTarget, Method: unaryMethod, Cost: 1, Unsent: true, Waited: 3 * sec},
-			{Target: memoryTarget, Method: pb.TestService_FullDuplexCall_FullMethodName, Cost: 1, Unsent: true},
+			{Target: memoryTarget, Method: unaryMethod, Cost: 1, Attempt: 1},
+			{Target: memoryTarget, Method: unaryMethod, Cost: 1, Attempt: 1, Unsent: true},
+			{Target: memoryTarget, Method: unaryMethod, Cost: 1, Attempt: 1, Unsent: true, Waited: 3 * sec},
+			{Target: memoryTarget, Method: pb.TestService_FullDuplexCall_FullMethodName, Cost: 1, Attempt: 1, Unsent: true},
 		}, events.seen)
 	})
 }
@@ -113,8 +113,8 @@ func TestClientObserverSeesTheRetryThatIsNotSent(t *testing.T) {
 		require.Len(t, n.all(), 1)
 		require.Equal(t, []codes.Code{codes.ResourceExhausted, codes.Canceled}, events.codes())
 		require.Equal(t, []grpclimit.ClientEvent{
-			{Target: memoryTarget, Method: unaryMethod, Cost: 1, Pause: 10 * sec},
-			{Target: memoryTarget, Method: unaryMethod, Cost: 1, Attempt: 1, Unsent: true, Waited: 3 * sec},
+			{Target: memoryTarget, Method: unaryMethod, Cost: 1, Attempt: 1, Pause: 10 * sec},
+			{Target: memoryTarget, Method: unaryMethod, Cost: 1, Attempt: 2, Unsent: true, Waited: 3 * sec},
 		}, events.seen)
 	})
 }
@@ -138,9 +138,9 @@ func TestClientObserverSeesStreams(t *testing.T) {
 		const method = pb.TestService_FullDuplexCall_FullMethodName
 		require.Equal(t, []codes.Code{codes.OK, codes.ResourceExhausted, codes.OK}, events.codes())
 		require.Equal(t, []grpclimit.ClientEvent{
-			{Target: memoryTarget, Method: method, Cost: 1},
-			{Target: memoryTarget, Method: method, Ended: true, Pause: 2 * sec},
-			{Target: memoryTarget, Method: method, Cost: 1, Waited: 3 * sec}, // the pause empties the bucket
+			{Target: memoryTarget, Method: method, Cost: 1, Attempt: 1},
+			{Target: memoryTarget, Method: method, Attempt: 1, Ended: true, Pause: 2 * sec},
+			{Target: memoryTarget, Method: method, Cost: 1, Attempt: 1, Waited: 3 * sec}, // the pause empties the bucket
 		}, events.seen)
 	})
 }

@@ -123,6 +123,6 @@ func ExampleClientEvent() {
 		fmt.Println(err)
 	}
 	// Output:
-	// attempt 0: cost 1, ResourceExhausted, paused for 20ms
-	// attempt 1: cost 1, OK, paused for 0s
+	// attempt 1: cost 1, ResourceExhausted, paused for 20ms
+	// attempt 2: cost 1, OK, paused for 0s
 }
