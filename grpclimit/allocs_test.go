@@ -15,7 +15,8 @@ import (
 	"github.com/aa014e13/tokenbucket/keyed"
 )
 
-// transport is a call without a network. What gRPC allocates for its trailers does not count.
+// transport is a call without a network. The allocations of gRPC for its trailers do not
+// count.
 type transport struct{}
 
 func (transport) Method() string               { return "" }
@@ -31,7 +32,7 @@ func countAllocations(t *testing.T, limit tokenbucket.Limit, opts ...grpclimit.O
 	info := &grpc.UnaryServerInfo{FullMethod: "/package.Service/Method"}
 	handler := func(context.Context, any) (any, error) { return nil, nil }
 	call := func() { _, _ = interceptor(ctx, nil, info, handler) }
-	call() // the first one spends what a refusal needs spent
+	call() // the first call takes the tokens, so that the next ones are refused
 	return testing.AllocsPerRun(1000, call)
 }
 
@@ -49,7 +50,7 @@ func TestAllocations(t *testing.T) {
 	require.LessOrEqual(t, countAllocations(t, tokenbucket.Limit{Capacity: 1, RefillPerSec: 1e-3}), 12.0, "a refusal")
 }
 
-// Events, which hold the time of waits, must cost nothing without an observer.
+// Without an observer, events must not allocate.
 func TestClientAllocations(t *testing.T) {
 	if raceEnabled {
 		t.Skip("the race detector makes pools drop what they hold")

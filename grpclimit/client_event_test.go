@@ -17,7 +17,7 @@ import (
 	"github.com/aa014e13/tokenbucket/grpclimit"
 )
 
-// clientEvents are what a client's observer has seen.
+// clientEvents are the events that a client's observer got.
 type clientEvents struct {
 	mu   sync.Mutex
 	seen []grpclimit.ClientEvent
@@ -31,7 +31,7 @@ func (c *clientEvents) observe() grpclimit.ClientOption {
 	})
 }
 
-// codes takes the errors out of the events, and returns their codes.
+// codes removes the errors from the events, and returns their codes.
 func (c *clientEvents) codes() (all []codes.Code) {
 	for i, e := range c.seen {
 		all = append(all, status.Code(e.Err))
@@ -70,7 +70,7 @@ func TestClientObserverSeesTheLongestPause(t *testing.T) {
 	})
 }
 
-// A wait fails at once for its deadline, and later if its context is cancelled.
+// A wait fails at once because of its deadline, or later if its context is cancelled.
 func TestClientObserverSeesWaitsThatFail(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var events clientEvents
@@ -119,7 +119,8 @@ func TestClientObserverSeesTheRetryThatIsNotSent(t *testing.T) {
 	})
 }
 
-// A stream is one attempt, reported when it is open. Its later refusal is no second one.
+// A stream is one attempt, reported when it is open. Its later refusal is not a second
+// attempt.
 func TestClientObserverSeesStreams(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var events clientEvents

@@ -33,7 +33,8 @@ func limited(t *testing.T, limit tokenbucket.Limit, opts ...grpclimit.ClientOpti
 	return []grpc.DialOption{grpc.WithChainUnaryInterceptor(unary), grpc.WithChainStreamInterceptor(stream)}
 }
 
-// once refuses the first call with a wait and admits the others, and notes them all.
+// once refuses the first call with a wait and admits the others, and notes the instants
+// of all.
 func once(wait time.Duration) (httplimit.Limiter, *notes) {
 	n := &notes{}
 	return limiterFunc(func(string, float64) (tokenbucket.Decision, error) {
@@ -147,7 +148,7 @@ func TestCallsOfTwoRefusedOnce(t *testing.T) {
 	})
 }
 
-// A quota or a size is no reason to pause or to retry.
+// A quota or the size of a message is no reason to pause or to retry.
 func TestRefusalWithoutAWait(t *testing.T) {
 	for _, limiter := range []httplimit.Limiter{admitting, limiterFunc(func(string, float64) (tokenbucket.Decision, error) {
 		return tokenbucket.Decision{Wait: tokenbucket.Never}, nil
@@ -192,7 +193,7 @@ func TestErrorsOfTheWait(t *testing.T) {
 	})
 }
 
-// noted are buckets that note the targets, and let nothing go on.
+// noted are buckets that note the targets, and admit nothing.
 type noted struct {
 	httplimit.HostBuckets
 	targets map[string]bool

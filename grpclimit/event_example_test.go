@@ -52,7 +52,7 @@ func ExampleOption() {
 	// OK
 }
 
-// Which calls does the server refuse, and by which policy?
+// The observer prints which calls the server refuses, and by which policy.
 func ExampleEvent() {
 	bucket := tokenbucket.MustNew(tokenbucket.Limit{Capacity: 1, RefillPerSec: 1e-3})
 	limit, err := grpclimit.UnaryServerInterceptor(httplimit.Shared(bucket), grpclimit.WithPolicyNames("everybody"),

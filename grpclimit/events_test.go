@@ -16,7 +16,7 @@ import (
 	"github.com/aa014e13/tokenbucket/httplimit"
 )
 
-// events are what an observer has seen.
+// events are the events that an observer got.
 type events struct {
 	mu   sync.Mutex
 	seen []grpclimit.Event

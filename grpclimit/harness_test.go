@@ -63,7 +63,7 @@ func (s *service) FullDuplexCall(stream pb.TestService_FullDuplexCallServer) err
 	}
 }
 
-// notes are the instants at which something happened, from the first call of since on.
+// notes are instants of events, counted from the first call of since.
 type notes struct {
 	mu    sync.Mutex
 	start time.Time

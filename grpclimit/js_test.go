@@ -12,7 +12,7 @@ import (
 	"github.com/aa014e13/tokenbucket"
 )
 
-// A client in another language reads the figures, and its own retry comes back in time.
+// A client in another language reads the figures, and its own retry waits long enough.
 func TestJavaScriptClient(t *testing.T) {
 	folder := installJavaScript(t)
 	decisions := []tokenbucket.Decision{
@@ -44,7 +44,7 @@ func TestJavaScriptClient(t *testing.T) {
 	require.GreaterOrEqual(t, at[3]-at[2], 200*ms)
 }
 
-// installJavaScript installs the client in a folder of its own. Without node, or without a
+// installJavaScript installs the client in a temporary folder. Without node, or without a
 // registry, the test is skipped, unless TOKENBUCKET_REQUIRE_NODE is set.
 func installJavaScript(t *testing.T) (folder string) {
 	if testing.Short() {

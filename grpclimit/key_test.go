@@ -34,7 +34,7 @@ func keyOf(t *testing.T, p *peer.Peer, md metadata.MD, opts ...grpclimit.Option)
 		ctx = peer.NewContext(ctx, p)
 	}
 	info := &grpc.UnaryServerInfo{FullMethod: "/package.Service/Method"}
-	for range 2 { // the second time by what is remembered
+	for range 2 { // the second time from the cache
 		_, err = interceptor(ctx, "message", info, func(context.Context, any) (any, error) { return nil, nil })
 		require.NoError(t, err)
 	}
@@ -103,7 +103,7 @@ func TestKeys(t *testing.T) {
 	require.Regexp(t, "^Authorization:[0-9a-f]{32}$", secret)
 }
 
-// Connections with the same port must not be taken for each other.
+// Two connections with the same port must not get each other's key.
 func TestPeersWithOnePort(t *testing.T) {
 	taken := map[string]int{}
 	limiter := limiterFunc(func(key string, _ float64) (tokenbucket.Decision, error) {

@@ -18,7 +18,8 @@ import (
 	"github.com/aa014e13/tokenbucket"
 )
 
-// retrying is gRPC's own retry policy: three attempts, 50 ms apart, give or take a fifth.
+// retrying is gRPC's own retry policy: three attempts, 50 ms apart, plus or minus a
+// fifth.
 const retrying = `{"methodConfig": [{"name": [{}], "retryPolicy": {"maxAttempts": 3, "initialBackoff": "0.05s",
 	"maxBackoff": "0.05s", "backoffMultiplier": 1, "retryableStatusCodes": ["RESOURCE_EXHAUSTED"]}}]}`
 
@@ -100,7 +101,7 @@ func TestGRPCObeysARefusalOverTCP(t *testing.T) {
 	require.Len(t, n.all(), 1)
 }
 
-// A header that a layer further out sends before the refusal makes the client give up.
+// If an outer layer sends a header before the refusal, the client does not retry.
 func TestAHeaderEndsRetries(t *testing.T) {
 	overBoth(t, func(t *testing.T, overTCP bool) {
 		limiter, n := refusing(10 * ms)

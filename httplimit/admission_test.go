@@ -49,7 +49,7 @@ func TestAdmissionSettlesTheSameKey(t *testing.T) {
 		require.Equal(t, tokenbucket.Decision{OK: true, Tokens: 7, Limit: tenHalf[0]}, a.Decision)
 
 		ctx, cancel := context.WithCancel(context.Background())
-		cancel() // the answer is sent, the client gone
+		cancel() // the answer is sent, and the client has gone
 		require.NoError(t, a.Charge(ctx, 5))
 		require.Equal(t, 2.0, buckets.Tokens(a.Key), name)
 		require.NoError(t, a.Charge(ctx, 5))
@@ -64,7 +64,8 @@ func TestAdmissionSettlesTheSameKey(t *testing.T) {
 	}
 }
 
-// settling is a limiter that fails when the context has ended, as a store's client does.
+// settling is a limiter that fails if the context has ended, as the client of a store
+// does.
 type settling struct {
 	httplimit.Refunder
 	fails bool
@@ -167,7 +168,8 @@ func TestLimitersThatCannotSettleAreStartUpErrors(t *testing.T) {
 	}
 }
 
-// With an Admission as without it, layers outside see what the router has found.
+// Layers outside see the pattern and the path values that the router has set, with an
+// Admission as well as without.
 func TestLayersOutsideSeeThePatternBehindAnAdmission(t *testing.T) {
 	for _, opts := range [][]httplimit.Option{nil, {httplimit.WithAdmission()}} {
 		mux := http.NewServeMux()
@@ -194,7 +196,8 @@ func TestLayersOutsideSeeThePatternBehindAnAdmission(t *testing.T) {
 	}
 }
 
-// A server removes the files of a form at the end, if it sees the form.
+// At the end of a request, a server removes the files of its form, if the form is in the
+// request that it sees.
 func TestFilesOfFormsAreRemovedBehindAnAdmission(t *testing.T) {
 	var uploaded string
 	handler := newMiddleware(t, httplimit.Shared(tokenbucket.MustNew(tenHalf[0])), httplimit.WithAdmission())(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -219,7 +222,7 @@ func TestFilesOfFormsAreRemovedBehindAnAdmission(t *testing.T) {
 	answer, err := server.Client().Post(server.URL, writer.FormDataContentType(), &form)
 	require.NoError(t, err)
 	require.NoError(t, answer.Body.Close())
-	server.Close() // waits for the handler's end
+	server.Close() // waits until the handler has returned
 	require.Equal(t, 200, answer.StatusCode)
 	require.NotEmpty(t, uploaded)
 	require.NoFileExists(t, uploaded)

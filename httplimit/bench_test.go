@@ -15,7 +15,7 @@ import (
 	"github.com/aa014e13/tokenbucket/keyed"
 )
 
-// contender is a handler that does nothing, with or without something before it.
+// contender is a handler that does nothing, with or without a limiter in front of it.
 type contender struct {
 	name    string
 	handler http.Handler
@@ -42,7 +42,7 @@ func contenders(t testing.TB, admitted bool) []contender {
 	}
 	if !admitted {
 		all[0].handler = http.HandlerFunc(tooMany)
-		for _, c := range all { // what is there
+		for _, c := range all { // available cases
 			c.handler.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest("GET", "/", nil))
 		}
 	}
@@ -92,9 +92,10 @@ func BenchmarkMiddleware(b *testing.B) {
 	})
 }
 
-// BenchmarkMiddlewareRecorded is the same with a new httptest.ResponseRecorder each
-// time: it makes room for the fields, and copies them when the status is written. That
-// takes more than all the rest, as the constant fields show.
+// BenchmarkMiddlewareRecorded is like BenchmarkMiddleware, with a new
+// httptest.ResponseRecorder each time. The recorder makes room for the fields, and copies
+// them when the status is written. As the constant fields show, that takes longer than
+// all the rest.
 func BenchmarkMiddlewareRecorded(b *testing.B) {
 	benchmark(b, func() http.ResponseWriter { return httptest.NewRecorder() })
 }

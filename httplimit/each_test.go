@@ -16,8 +16,8 @@ import (
 	"github.com/aa014e13/tokenbucket/keyed"
 )
 
-// levels is a Limiter of several limits at a standing clock, all of whose methods take
-// one cost for each of them.
+// levels is a Limiter with several limits and a clock that stands still. All of its
+// methods take one cost for each limit.
 type levels struct {
 	mu     sync.Mutex
 	limits []tokenbucket.Limit
@@ -64,7 +64,7 @@ func (l *levels) TakeEach(_ context.Context, _ string, costs ...float64) (tokenb
 	return longest, nil
 }
 
-// takeLocked reports the limit that would make the same costs wait longest next.
+// takeLocked reports the limit for which the same costs would wait longest next.
 func (l *levels) takeLocked(costs []float64) tokenbucket.Decision {
 	longest := tokenbucket.Decision{LimitIndex: -1}
 	for i, cost := range costs {

@@ -13,7 +13,8 @@ import (
 	"github.com/aa014e13/tokenbucket/httplimit"
 )
 
-// Which limit of which limiter refused? The names are those of WithPolicyNames.
+// Each event has the limit and the limiter that refused the request. The names are those
+// of WithPolicyNames.
 func ExampleEvent() {
 	clients, _ := twoEach()
 	everybody := tokenbucket.MustNew(tokenbucket.Limit{Capacity: 3, RefillPerSec: 0.25}, tokenbucket.WithClock(clock.NewMock()))
@@ -36,8 +37,9 @@ func ExampleEvent() {
 	// bob refused by everybody for 4s - limiter 1
 }
 
-// A language model has a limit of requests and one of words. A request takes one and an
-// estimate. When the answer is there, the words are settled.
+// A language model has a limit for requests and one for words. A request takes one
+// request and an estimate of the words. When the answer has arrived, the words are
+// settled.
 func ExampleAdmission() {
 	bucket := tokenbucket.MustNew(tokenbucket.Limit{Capacity: 10, RefillPerSec: 1},
 		tokenbucket.WithLimit(tokenbucket.Limit{Capacity: 1000, RefillPerSec: 100}), tokenbucket.WithClock(clock.NewMock()))
@@ -85,7 +87,7 @@ func pausing(observe func(httplimit.TransportEvent)) (client *http.Client, url s
 	return &http.Client{Transport: transport}, server.URL, server.Close, err
 }
 
-// Each attempt has an event: with the time that it waited, and with the pause that its answer
+// Each attempt has an event, with the time that it waited and the pause that its answer
 // began.
 func ExampleTransportEvent() {
 	client, url, stop, err := pausing(func(e httplimit.TransportEvent) {
@@ -107,7 +109,7 @@ func ExampleTransportEvent() {
 	// attempt 2: answer 200, paused false, waited for 30 s true
 }
 
-// Pauses by reason.
+// This counts pauses by reason.
 func ExamplePauseReason() {
 	pauses := map[httplimit.PauseReason]int{}
 	client, url, stop, err := pausing(func(e httplimit.TransportEvent) {

@@ -12,7 +12,8 @@ import (
 	"github.com/aa014e13/tokenbucket/httplimit"
 )
 
-// Two limiters with two equal limits each: the event says which limit of which refused.
+// There are two limiters with two equal limits each. The event says which limit of which
+// limiter refused.
 func TestEventReportsWhichLimitRefused(t *testing.T) {
 	for _, c := range []struct {
 		drained        func(first, second *levels)
@@ -122,7 +123,7 @@ func TestUnavailableHandler(t *testing.T) {
 	require.ErrorIs(t, err, tokenbucket.ErrInvalidOption)
 }
 
-// Event.Err joins the errors of both limiters, and the error of giving back to the first.
+// Event.Err joins the errors of both limiters, and the error of the refund to the first.
 func TestEventHasAllErrors(t *testing.T) {
 	g := newGatewayOf(t, httplimit.Both(stingy{httplimit.Shared(tokenbucket.MustNew(tenHalf[0]))}, broken{}))
 	g.get("/")

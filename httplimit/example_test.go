@@ -17,8 +17,8 @@ import (
 	"github.com/aa014e13/tokenbucket/keyed"
 )
 
-// A gateway: every client has a bucket of 10 tokens, one more every 2 seconds; an
-// export costs 5, anything else 1.
+// In this gateway every client has a bucket of 10 tokens, which gets one more every 2
+// seconds. An export costs 5, any other request 1.
 func Example() {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /export", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "here you are") })
@@ -104,7 +104,7 @@ func ExampleWithObserver() {
 	// Output: level=WARN msg=refused path=/export key=192.0.2.1 cost=1 wait=2s
 }
 
-// An upload declares 6 tokens' worth of bytes and turns out to have 2.
+// An upload declares bytes for 6 tokens, but has bytes for 2.
 func ExampleWithAdmission() {
 	clients, err := keyed.New[string](tokenbucket.Limit{Capacity: 10, RefillPerSec: 0.5}, keyed.WithClock(clock.NewMock()))
 	if err != nil {
@@ -127,8 +127,8 @@ func ExampleWithAdmission() {
 	// Output: 8 tokens left
 }
 
-// Two keys: the user's limit is outside, the tenant's inside. The lists have both items;
-// X-RateLimit has the values with less remaining.
+// There are two keys: the user's limit is outside, the tenant's limit is inside. The
+// lists have both items; X-RateLimit has the values with less remaining.
 func ExampleNew_twoKeys() {
 	mock := clock.NewMock()
 	users, err := keyed.New[string](tokenbucket.Limit{Capacity: 10, RefillPerSec: 1}, keyed.WithClock(mock))

@@ -158,7 +158,7 @@ func TestUnixReset(t *testing.T) {
 	})
 }
 
-// What is a handler's own.
+// Tests of fields that a handler sets itself.
 
 func TestHandlersOwnFieldsWin(t *testing.T) { // flask-limiter#143
 	own := map[string]string{
@@ -252,7 +252,8 @@ func TestPolicyFollowsALimitThatDoesNotBind(t *testing.T) {
 	require.Equal(t, `"default";q=30;w=60, "default-2";q=2000;w=2000`, answer.Header.Get("RateLimit-Policy"))
 }
 
-// A limiter of a user may return its own slice of limits, and overwrite it later.
+// A limiter from outside this module may return its own slice of limits, and overwrite it
+// later.
 func TestPolicyFollowsLimitsWrittenOver(t *testing.T) {
 	limiter := &telling{fixed{OK: true, Tokens: 3, Limit: tenHalf[0]}, []tokenbucket.Limit{tenHalf[0]}}
 	g := newGatewayOf(t, limiter)
@@ -344,8 +345,8 @@ func TestPolicyNamesNeverStandTwice(t *testing.T) {
 	require.Equal(t, []string{"a-2", "a", "a-3", "a-4", "a-5"}, names)
 }
 
-// The remaining tokens are those of all limits together, so another limit than the
-// decision's may be the one with none left.
+// The remaining cost counts all limits together, so a limit other than the decision's may
+// have no tokens left.
 func TestWhatIsLeftIsThereForTheNextSeconds(t *testing.T) {
 	random := rand.New(rand.NewPCG(7, 8))
 	for range 1000 {
@@ -397,8 +398,8 @@ type item struct {
 	parameters map[string]int64
 }
 
-// parseItems parses as RFC 9651, section 4.2, says. Values other than Strings and Integers
-// are errors.
+// parseItems parses a field by RFC 9651, section 4.2. Values other than Strings and
+// Integers are errors.
 func parseItems(t *testing.T, field string) (items []item) {
 	t.Helper()
 	s := field

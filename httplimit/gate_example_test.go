@@ -35,7 +35,7 @@ func ExampleGate() {
 	// 450 recipients: try again in 30s
 }
 
-// The figures of RateLimit, for the answers of another protocol.
+// An Answer has the values of RateLimit, for another protocol.
 func ExampleAnswer() {
 	limiter, _ := twoEach()
 	gate, err := httplimit.NewGate(limiter)
@@ -55,7 +55,7 @@ func ExampleAnswer() {
 	// false "default";r=0;t=2 of "default";q=2;w=4
 }
 
-// plans are limiters by the plan of an account. Any type with these two methods is a
+// plans has a limiter for each plan of accounts. Any type with these two methods is a
 // Refunder.
 type plans struct{ free, paid httplimit.Refunder }
 
@@ -74,8 +74,8 @@ func (p plans) Refund(ctx context.Context, account string, cost float64) error {
 	return p.of(account).Refund(ctx, account, cost)
 }
 
-// Accounts have limits by their plans, and all of them share another limit. If that refuses
-// a request, Both gives the tokens back to the account.
+// Each account has the limit of its plan, and all accounts share another limit. If the
+// shared limit refuses a request, Both gives the tokens back to the account.
 func ExampleRefunder() {
 	free, accounts := twoEach()
 	paid := httplimit.Shared(tokenbucket.MustNew(tokenbucket.PerSecond(1000)))

@@ -29,7 +29,7 @@ import (
 
 const sec = time.Second
 
-// gateway is a middleware before a handler that says "ok", on a clock of its own.
+// gateway is middleware in front of a handler that answers "ok". It has its own clock.
 type gateway struct {
 	clock   *waittest.Clock
 	handler http.Handler
@@ -88,7 +88,7 @@ func header(name string, values ...string) func(*http.Request) {
 	return func(r *http.Request) { r.Header[http.CanonicalHeaderKey(name)] = values }
 }
 
-// requireFields compares the fields that the middleware sets, all of them.
+// requireFields compares all fields that the middleware sets.
 func requireFields(t *testing.T, want map[string]string, answer *http.Response) {
 	t.Helper()
 	got := map[string]string{}
@@ -118,14 +118,14 @@ var (
 	prices  = httplimit.WithCosts(tokenbucket.Costs{"GET /export": 5, "GET /users/{id}": 2, "/free": 0})
 )
 
-// fixed always decides the same.
+// fixed is a limiter that always returns the same decision.
 type fixed tokenbucket.Decision
 
 func (f fixed) Take(context.Context, string, float64) (tokenbucket.Decision, error) {
 	return tokenbucket.Decision(f), nil
 }
 
-// broken never decides.
+// broken is a limiter that never decides.
 type broken struct{}
 
 var errBroken = errors.New("the store is down")
@@ -181,7 +181,7 @@ func TestRetryAfterIsNeverZero(t *testing.T) { // boundary#4094, redis-cell#56
 	require.Equal(t, "1", sloppy.Header.Get("Retry-After"))
 }
 
-// randomBucket has had some traffic by now.
+// randomBucket returns a bucket after some random requests.
 func randomBucket(t *testing.T, random *rand.Rand) (bucket *tokenbucket.Bucket, clock *waittest.Clock, now time.Duration) {
 	t.Helper()
 	limit := func() tokenbucket.Limit {
@@ -533,7 +533,7 @@ func TestRequestIsLeftAlone(t *testing.T) {
 	require.Equal(t, before.RemoteAddr, request.RemoteAddr)
 }
 
-// A panic passes through the middleware: nothing stays locked, and other requests are served.
+// A panic passes through the middleware. No lock stays locked, and other requests are served.
 func TestPanicsPassThrough(t *testing.T) {
 	for name, opt := range map[string]httplimit.Option{
 		"key":      httplimit.WithKey(func(r *http.Request) string { return panicOnce(r, "key") }),
@@ -565,7 +565,7 @@ func TestPanicsPassThrough(t *testing.T) {
 	}
 }
 
-// panicOnce panics where the request says so.
+// panicOnce panics at the place that the request names.
 func panicOnce(r *http.Request, where string) string {
 	if r.Header.Get("X-Panic") == where {
 		panic(where)

@@ -44,7 +44,7 @@ func TestKeysByAddress(t *testing.T) { // floe#469
 		"[fe80::2%eth1]":            "fe80::/64",
 		"[::ffff:192.0.2.1%eth0]:7": "192.0.2.1",
 		"[::1]:1":                   "::/64",
-		// Not addresses: keys of their own, without the port.
+		// These are not addresses. They are keys themselves, without the port.
 		"@": "@", "": "", "gateway:80": "gateway", "gateway:81": "gateway", "[::1": "[::1", "192.0.2.01:1": "192.0.2.01",
 		"[192.0.2.1]:1": "192.0.2.1", "192.0.2.1:99999": "192.0.2.1", "1.2.3.4.5:1": "1.2.3.4.5",
 	} {
@@ -184,7 +184,8 @@ func TestWithoutAKeyTheAddressCounts(t *testing.T) { // coder#20857
 		require.Equal(t, 200, g.get("/", peer, header("X-Tenant", "blue")).StatusCode)
 		require.Equal(t, 429, g.get("/", peer).StatusCode)
 		address := g.lastEvent().Key
-		// A user of that name has another bucket, even if the name imitates an address's key.
+		// A user with such a name has another bucket, even if the name looks like the key of
+		// an address.
 		for _, name := range []string{address, address[1:], "!" + address, strings.TrimPrefix(address, "!address:")} {
 			require.Equal(t, 200, g.get("/", peer, header("X-User", name)).StatusCode, name)
 			require.NotEqual(t, address, g.lastEvent().Key)
@@ -203,7 +204,8 @@ func TestKeyFunctionOverrides(t *testing.T) {
 	require.Equal(t, "/", keyOf(header("X-Tenant", "blue")))
 }
 
-// parsed returns the address by which s counts, parsed in another way than the package does.
+// parsed returns the address for which s counts. It parses s in another way than the
+// package.
 func parsed(s string) (netip.Addr, bool) {
 	addr, err := netip.ParseAddr(s)
 	if err != nil && strings.HasPrefix(s, "[") && strings.HasSuffix(s, "]") {
@@ -219,7 +221,7 @@ func parsed(s string) (netip.Addr, bool) {
 	return addr.Unmap().WithZone(""), err == nil
 }
 
-// counted is the key of an address.
+// counted returns the key of an address.
 func counted(addr netip.Addr) string {
 	if addr.Is4() {
 		return addr.String()

@@ -17,7 +17,7 @@ import (
 	"github.com/aa014e13/tokenbucket/keyed"
 )
 
-// house is a bucket for every client and one for everybody, on one clock.
+// house has a bucket for each client and one for all clients, on one clock.
 type house struct {
 	clock    *waittest.Clock
 	own      *keyed.Buckets[string]
@@ -119,7 +119,7 @@ func TestBothNamesWhichOfTwoEqualLimits(t *testing.T) {
 	require.Equal(t, []any{"default-3"}, names(nested, "192.0.2.2:1"))
 }
 
-// calledOff cancels the request while it decides about it.
+// calledOff cancels the request while it decides.
 type calledOff struct{ cancel context.CancelFunc }
 
 func (c calledOff) Take(ctx context.Context, _ string, _ float64) (tokenbucket.Decision, error) {
@@ -150,7 +150,7 @@ func TestBothGivesBackWhenTheSecondFails(t *testing.T) {
 	require.Equal(t, 3.0, h.own.Tokens("alice"), "given back although the request was called off")
 }
 
-// stingy fails to refund.
+// stingy is a Refunder whose Refund fails.
 type stingy struct{ httplimit.Refunder }
 
 var errStingy = errors.New("not given back")
@@ -178,7 +178,7 @@ func TestBothOfLimitersThatTellLittle(t *testing.T) {
 	require.Equal(t, `"default";r=9;t=18`, first.Header.Get("RateLimit"))
 }
 
-// mute refunds, and reports no limits.
+// mute is a Refunder that does not report its limits.
 type mute struct{ fixed }
 
 func (mute) Refund(context.Context, string, float64) error { return nil }
@@ -210,7 +210,7 @@ func TestZeroBucketRefusesAndTellsNothing(t *testing.T) {
 	require.Equal(t, 200, g.get("/free").StatusCode)
 }
 
-// admits reports whether a limiter would admit a cost now, taking nothing for good.
+// admits reports whether a limiter would admit a cost now. It gives the tokens back.
 func admits(t *testing.T, l httplimit.Refunder, key string, cost float64) bool {
 	t.Helper()
 	d, err := l.Take(context.Background(), key, cost)
@@ -236,7 +236,7 @@ func TestBothTellsWhatBothWouldAdmit(t *testing.T) {
 		answer := g.get("/", from(peer+":1"))
 		remaining, err := strconv.ParseFloat(answer.Header.Get("X-RateLimit-Remaining"), 64)
 		require.NoError(t, err)
-		if !g.lastEvent().Refused || g.lastEvent().Decision.Limit == h.everyone.Limits()[0] { // or the second has not been asked
+		if !g.lastEvent().Refused || g.lastEvent().Decision.Limit == h.everyone.Limits()[0] { // otherwise the second has not been asked
 			require.True(t, admits(t, own, peer, remaining) && admits(t, everyone, peer, remaining), answer.Header)
 			require.False(t, admits(t, own, peer, remaining+1) && admits(t, everyone, peer, remaining+1), answer.Header)
 		}
@@ -273,7 +273,7 @@ func TestBothExplainsWhatBothWouldAdmit(t *testing.T) {
 
 	two := newHouse(t, tokenbucket.Limit{Capacity: 6, RefillPerSec: 1}, tenHalf[0])
 	require.NoError(t, two.own.Charge("192.0.2.1", 2))
-	require.NoError(t, two.everyone.Charge(5)) // 5 for everyone, 4 for this one
+	require.NoError(t, two.everyone.Charge(5)) // then all clients have 5, this one has 4
 	refused = newGatewayOf(t, httplimit.Both(httplimit.PerKey(two.own), doubling{httplimit.Shared(two.everyone)}), costing(3)).get("/")
 	require.Equal(t, "4", refused.Header.Get("X-RateLimit-Remaining"), "its own has less, and that is after the refund")
 	require.Contains(t, body(t, refused)["detail"], ", left: 4.")
@@ -312,7 +312,8 @@ func TestDecisionOfALimitThatIsNotAmongTheLimits(t *testing.T) {
 	}
 }
 
-// A limiter of a user may return its own slice of limits, with spare capacity.
+// A limiter from outside this module may return its own slice of limits, with spare
+// capacity.
 func TestLimitsOfAnotherAreNotWrittenOver(t *testing.T) {
 	kept := []tokenbucket.Limit{tenHalf[0], {Capacity: 77, RefillPerSec: 1}}
 	everyone := httplimit.Shared(tokenbucket.MustNew(tokenbucket.Limit{Capacity: 9, RefillPerSec: 1}))

@@ -173,7 +173,7 @@ func TestCORSOutsideTheLimiter(t *testing.T) { // modrinth/labrinth#874
 	require.Contains(t, refused.Header.Get("Access-Control-Expose-Headers"), "Retry-After")
 }
 
-// If that layer must stand inside, a price makes preflights free.
+// If that layer must be inside, a price makes preflights free.
 func TestCORSInsideTheLimiter(t *testing.T) {
 	g := newGateway(t, []tokenbucket.Limit{{Capacity: 1, RefillPerSec: 1e-6}}, httplimit.WithCosts(tokenbucket.Costs{"OPTIONS /": 0, "GET /export": 1}))
 	for range 5 {

@@ -60,7 +60,7 @@ func ExampleWithKey() {
 	// 204 0 1
 }
 
-// The key is made of a hash, so that secrets are not in logs or in a store.
+// The key contains a hash, so that secrets are not in logs or in a store.
 func ExampleWithAPIKey() {
 	limiter, _ := twoEach()
 	limit, err := httplimit.New(limiter, httplimit.WithAPIKey("X-API-Key"),
@@ -78,8 +78,8 @@ func ExampleWithAPIKey() {
 	// false 1
 }
 
-// Behind a load balancer the client's address is in X-Forwarded-For. What the client
-// wrote there itself, on the left, does not count.
+// Behind a load balancer the client's address is in X-Forwarded-For. Addresses that the
+// client itself wrote there, on the left, do not count.
 func ExampleWithTrustedProxies() {
 	limiter, _ := twoEach()
 	limit, err := httplimit.New(limiter,
@@ -146,7 +146,7 @@ func ExampleWithFailClosed() {
 	// Output: 503 5
 }
 
-// Before a limit is enforced, find out which clients it would refuse.
+// Before you enforce a limit, find out which clients it would refuse.
 func ExampleWithReportOnly() {
 	limiter, _ := twoEach()
 	limit, err := httplimit.New(limiter, httplimit.WithReportOnly(),
@@ -169,7 +169,8 @@ func ExampleWithReportOnly() {
 	// 204
 }
 
-// An answer in the form that an API's clients know. All fields are set by then.
+// WithRefusal answers in the form that the clients of an API know. When it is called, all
+// fields have been set.
 func ExampleWithRefusal() {
 	limiter, _ := twoEach()
 	limit, err := httplimit.New(limiter,

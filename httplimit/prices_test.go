@@ -66,8 +66,8 @@ func TestErrorOfOverlappingPricesNamesNoFile(t *testing.T) {
 	require.NotContains(t, err.Error(), "registered")
 }
 
-// A router that is laxer than a ServeMux serves these spellings. A price for "/" is then
-// the safe default.
+// A router that accepts more than a ServeMux serves these spellings. With such a router,
+// a price for "/" is the safe default.
 func TestDefaultPriceCoversEverySpelling(t *testing.T) { // ovumcy-web#354
 	spellings := []string{"/EXPORT/7", "/export/7/", "//export/7", "/app/export/7"}
 	listed := newGateway(t, tenHalf, httplimit.WithCosts(tokenbucket.Costs{"/export/{id}": 5}))
@@ -86,7 +86,8 @@ func TestDefaultPriceCoversEverySpelling(t *testing.T) { // ovumcy-web#354
 	require.Equal(t, 1.0, safe.lastEvent().Cost)
 }
 
-// The pattern that a router has matched is the price's name, if the router says which.
+// The pattern that a router has matched can be the name of a price, if the router reports
+// it.
 func TestPriceByTheRoutersPattern(t *testing.T) {
 	costs := tokenbucket.Costs{"GET /export/{id}": 5}
 	limit := newMiddleware(t, httplimit.Shared(tokenbucket.MustNew(tenHalf[0])),

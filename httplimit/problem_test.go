@@ -21,7 +21,7 @@ import (
 	"github.com/aa014e13/tokenbucket/httplimit"
 )
 
-// problem is the body of a refusal, as encoding/json has it.
+// problem is the body of a refusal, for encoding/json.
 type problem struct {
 	Type     string   `json:"type"`
 	Title    string   `json:"title"`
@@ -58,7 +58,7 @@ func requireBody(t *testing.T, want problem, got io.Reader) {
 	require.Equal(t, string(encoded), string(text))
 }
 
-// telling is a Limiter that always decides the same, about one of its limits.
+// telling is a Limiter that always returns the same decision, about one of its limits.
 type telling struct {
 	fixed
 	limits []tokenbucket.Limit
@@ -91,7 +91,7 @@ func TestRefusalIsWhatJSONMakesOfIt(t *testing.T) {
 	}
 }
 
-// More limits than there were at start-up have names as well.
+// Limits that were added after start-up have names as well.
 func TestRefusalByALimitThatCameLater(t *testing.T) {
 	limits := []tokenbucket.Limit{{Capacity: 1, RefillPerSec: 1}, {Capacity: 2, RefillPerSec: 1}, {Capacity: 3, RefillPerSec: 1}}
 	d := tokenbucket.Decision{Wait: 1, Limit: limits[2]}

@@ -59,14 +59,14 @@ func TestForwarded(t *testing.T) { // RFC 7239
 		{[]string{`for="[2001:db8::1]:_port"`}, "2001:db8::/64"},
 		{[]string{`for="::ffff:203.0.113.7"`}, "203.0.113.7"},
 		{[]string{`for=10.1.1.1`}, "10.1.1.1"},
-		// What has no address ends the list.
+		// An element without an address ends the list.
 		{[]string{`for=203.0.113.7, for=unknown`}, "10.0.0.5"},
 		{[]string{`for=203.0.113.7, for=_hidden, for=10.2.2.2`}, "10.2.2.2"},
 		{[]string{`for=203.0.113.7, proto=http`}, "10.0.0.5"},
 		{[]string{`for=203.0.113.7;for=198.51.100.17`}, "10.0.0.5"},
 		{[]string{`for="203.0.113.7`}, "10.0.0.5"},
 		{[]string{`for=`}, "10.0.0.5"}, {[]string{``}, "10.0.0.5"}, {[]string{`,`}, "10.0.0.5"}, {[]string{`"`}, "10.0.0.5"}, {[]string{`for`}, "10.0.0.5"},
-		// Quoted text is not a separator, and an open quote of the client's takes nothing from the proxy's element.
+		// Quoted text is not a separator, and a quote that the client opens does not change the proxy's element.
 		{[]string{`for=198.51.100.17;host="x, for=203.0.113.7"`}, "198.51.100.17"},
 		{[]string{`for=198.51.100.17;host="x\", for=203.0.113.7"`}, "198.51.100.17"},
 		{[]string{`for=198.51.100.17;host="x\\", for=203.0.113.7`}, "203.0.113.7"},
@@ -154,7 +154,7 @@ func TestAddressKey(t *testing.T) {
 	require.ErrorContains(t, err, "option 1 is nil")
 }
 
-// What a client writes does not change which address the nearest proxy has written.
+// Text from a client does not change the address that the nearest proxy has written.
 func FuzzForwarded(f *testing.F) {
 	for _, line := range []string{`for=192.0.2.1`, `for="`, `for="[2001:db8::1]:80";by="a,b"`, `"\`, `\"`, `,;="`, ``, `for=_x, for=unknown`, "for=\"\\\\\""} {
 		f.Add(line)

@@ -23,7 +23,7 @@ import (
 	"github.com/aa014e13/tokenbucket/internal/testing/waittest"
 )
 
-// exchange sends a request over a connection of its own and returns the whole answer, but its date.
+// exchange sends a request over a new connection and returns the whole answer, without its date.
 func exchange(t *testing.T, server *httptest.Server, request string) string {
 	t.Helper()
 	conn, err := net.Dial("tcp", server.Listener.Addr().String())
@@ -83,7 +83,8 @@ func TestResponseWriterIsNotWrapped(t *testing.T) {
 	require.True(t, called)
 }
 
-// startServer has the handler behind a middleware that admits ten requests.
+// startServer starts a server with the handler behind middleware that admits ten
+// requests.
 func startServer(t *testing.T, http2 bool, handler http.HandlerFunc) *httptest.Server {
 	t.Helper()
 	server := httptest.NewUnstartedServer(newMiddleware(t, httplimit.Shared(tokenbucket.MustNew(tenHalf[0])))(handler))

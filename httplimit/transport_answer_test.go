@@ -31,7 +31,7 @@ var pauses = []struct {
 	name   string
 	status int
 	header []string
-	pause  time.Duration // 0: none
+	pause  time.Duration // 0 for none
 }{
 	{"429 in seconds", 429, []string{"Retry-After", "7"}, 7 * time.Second},
 	{"429 in seconds, padded", 429, []string{"Retry-After", " 007 "}, 7 * time.Second},
@@ -73,8 +73,8 @@ var pauses = []struct {
 	{"fields without WithRateLimitFields", 200, []string{"RateLimit", `"default";r=0;t=9`, "X-RateLimit-Remaining", "0", "X-RateLimit-Reset", "9"}, 0},
 }
 
-// A pause empties the bucket of 1 a second, so the next request comes a second
-// after its end.
+// A pause empties the bucket, which refills 1 a second, so the next request comes a
+// second after its end.
 func TestTransportPausesAfter(t *testing.T) {
 	for _, row := range pauses {
 		t.Run(row.name, func(t *testing.T) {
@@ -92,7 +92,7 @@ func TestTransportPausesAfter(t *testing.T) {
 	}
 }
 
-// The server's clock may differ: dates are compared with the Date of the same answer.
+// The server's clock may differ, so dates are compared with the Date of the same answer.
 func TestTransportComparesDatesWithTheDateOfTheAnswer(t *testing.T) {
 	now := time.Date(2026, time.November, 6, 8, 49, 37, 0, time.UTC)
 	at := func(d time.Duration) string { return now.Add(d).Format(http.TimeFormat) }
@@ -191,7 +191,7 @@ func TestTransportLaterRefusalDoesNotShortenThePause(t *testing.T) {
 	})
 }
 
-// A request that costs 0 goes out in a pause too.
+// A request that costs 0 is sent during a pause, too.
 func TestTransportPauseLetsFreeRequestsPass(t *testing.T) {
 	onStage(t, func(t *testing.T, s *stage) {
 		client, _ := s.politely(oneASecond, httplimit.WithTransportCosts(tokenbucket.Costs{"/ping": 0}))
@@ -202,9 +202,9 @@ func TestTransportPauseLetsFreeRequestsPass(t *testing.T) {
 	})
 }
 
-// The bucket of restarted workers is full while the server's is not. One worker that reads
-// the fields is never refused. Of ten, hardly any is: a request can go out between its grant
-// and the instant from which it counts as on its way.
+// After a restart, the bucket of the workers is full, but the server's is not. A single
+// worker that reads the fields is never refused. Ten workers are rarely refused: a request
+// can be sent between its grant and the instant from which it counts as on its way.
 func TestTransportSlowsDownBeforeItIsRefused(t *testing.T) {
 	refusals := func(t *testing.T, workers int, opts ...httplimit.TransportOption) (refused int) {
 		onStage(t, func(t *testing.T, s *stage) {
@@ -303,8 +303,8 @@ func TestTransportRemembersNoHosts(t *testing.T) {
 	runtime.KeepAlive(transport)
 }
 
-// turnstile is a bucket that notices when two lower it at once: then both would
-// charge the same surplus.
+// turnstile is a bucket that notices if two goroutines lower it at the same time: both
+// would charge the same surplus.
 type turnstile struct {
 	ledger
 	inside  atomic.Int32

@@ -11,7 +11,8 @@ import (
 	"github.com/aa014e13/tokenbucket/keyed"
 )
 
-// The cost that a Transport adds to its base when no request has to wait.
+// BenchmarkTransport measures the cost that a Transport adds to its base if no request
+// has to wait.
 func BenchmarkTransport(b *testing.B) {
 	resp := &http.Response{StatusCode: 200, Body: http.NoBody, Header: http.Header{
 		"Ratelimit": {`"default";r=999999;t=60, "hour";r=9999999;t=3600`},

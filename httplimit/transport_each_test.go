@@ -17,7 +17,7 @@ import (
 // 3 requests and 1000 tokens a minute, as a language-model API allows.
 var requestsAndTokens = []tokenbucket.Limit{tokenbucket.PerMinute(3), tokenbucket.PerMinute(1000)}
 
-// byPath takes a request and what its path says of the tokens.
+// byPath returns the costs of a request: 1 request, and the number of tokens in its path.
 func byPath(req *http.Request) []float64 {
 	switch req.URL.Path {
 	case "/small":

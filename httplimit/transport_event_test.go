@@ -47,7 +47,7 @@ func TestTransportObserverSeesEveryAttempt(t *testing.T) {
 	})
 }
 
-// noJitter makes two transports jitter alike.
+// noJitter gives two transports the same jitter.
 type noJitter struct{}
 
 func (noJitter) Uint64() uint64 { return 0 }
@@ -98,7 +98,7 @@ func TestTransportObserverSeesErrors(t *testing.T) {
 	})
 }
 
-// The retry fails for its deadline, but the caller gets the answer.
+// The retry fails because of its deadline, but the caller gets the answer.
 func TestTransportObserverSeesTheRetryThatIsNotSent(t *testing.T) {
 	onStage(t, func(t *testing.T, s *stage) {
 		var o observer

@@ -59,7 +59,7 @@ func ExampleTransport() {
 	// Output: 200 OK true
 }
 
-// A client that sends at most two requests a second, and pauses when the server demands it.
+// This client sends at most two requests a second, and pauses if the server demands it.
 func ExampleNewTransport() {
 	clock := &sleepless{}
 	asked := 0
@@ -98,8 +98,8 @@ func ExampleNewTransport() {
 	// 31.5s 200 OK
 }
 
-// An API that says "too fast" with a 500, where an export costs as much as five
-// requests. Refused requests are sent again after the pause.
+// This API says "too fast" with a 500, and an export costs as much as five requests.
+// Refused requests are sent again after the pause.
 func ExampleAllHosts() {
 	clock := &sleepless{}
 	asked := 0
@@ -179,8 +179,8 @@ func ExampleWithTooFastFunc() {
 	// /search: 403, paused for 1m0s, "default pause"
 }
 
-// The server reports that nothing is left for 20 seconds. The client waits for them without
-// being refused.
+// The server reports that no tokens are left for 20 seconds. The client waits that long and
+// is not refused.
 func ExampleWithRateLimitFields() {
 	clock := &sleepless{}
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -20,13 +20,13 @@ import (
 
 const none, unread = 0, -1
 
-// rateLimitFields are answers with what their fields make a transport do.
+// rateLimitFields are answers, with the effect of their fields on a transport.
 var rateLimitFields = []struct {
 	name   string
 	status int
 	header []string
 	pause  time.Duration
-	tokens float64 // of 10, the request having cost 1; unread: 9
+	tokens float64 // left of 10 after a request that costs 1; 9 if the fields are not read
 }{
 	{"nothing left", 200, []string{"RateLimit", `"default";r=0;t=18`}, 18 * time.Second, 0},
 	{"some left", 200, []string{"RateLimit", `"default";r=4;t=18`}, none, 4},
@@ -188,8 +188,8 @@ func TestTransportReadsUnixTimesByTheClock(t *testing.T) {
 	}
 }
 
-// expressServer limits as express-rate-limit does: so many requests in each window, which
-// the first request begins, and its fields as old drafts have them.
+// expressServer limits as express-rate-limit does: a number of requests in each window,
+// which the first request begins. Its fields are those of old drafts.
 type expressServer struct {
 	draft, left, refused int
 	ends                 time.Time
@@ -241,7 +241,7 @@ func TestTransportReadsTheFieldsOfExpressRateLimit(t *testing.T) {
 	}
 }
 
-// ledger stands in for a bucket and notes what a Transport does to it.
+// ledger acts as a bucket and notes what a Transport does to it.
 type ledger struct{ paused, charged []float64 }
 
 func (l *ledger) Wait(context.Context, string, float64) error { return nil }
@@ -387,7 +387,7 @@ func oracleSeparator(s string) (rest string) {
 	return s
 }
 
-// oracleInner returns what follows an item or an inner list.
+// oracleInner returns the text after an item or an inner list.
 func oracleInner(s string) string {
 	if s[0] != '(' {
 		return oracleItem(s)
@@ -411,7 +411,7 @@ func oracleInteger(s string) (float64, bool) {
 
 func oracleSpan(s, set string) int { return len(s) - len(strings.TrimLeft(s, set)) }
 
-// oracleItem returns what follows a bare item. It panics where there is none.
+// oracleItem returns the text after a bare item. It panics if there is none.
 func oracleItem(s string) string {
 	const digits, letters = "0123456789", "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 	require := oracleRequire

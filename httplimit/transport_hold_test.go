@@ -27,8 +27,8 @@ import (
 // many times.
 const runs = 20
 
-// crossing is a server that refuses "/refused" for two seconds, and requests that have
-// left the bucket of its clients but have not been written when it does.
+// crossing has a server that refuses "/refused" for two seconds, and requests that have
+// left the clients' bucket but have not been written when the server does so.
 type crossing struct {
 	t      *testing.T
 	clock  *waittest.Clock
@@ -103,13 +103,13 @@ func (c *crossing) get(client *http.Client, path string, status int) {
 	}
 }
 
-// until waits until a condition holds that other goroutines will fulfil.
+// until waits until other goroutines have made a condition true.
 func (c *crossing) until(done func() bool) {
 	c.t.Helper()
 	require.Eventually(c.t, done, time.Minute, 100*time.Microsecond)
 }
 
-// requireHeld lets the pause end, and checks that so many requests are held to its end.
+// requireHeld lets the pause end, and checks that n requests are held until then.
 func (c *crossing) requireHeld(n int) {
 	c.t.Helper()
 	c.until(func() bool { return c.bucket.Waiting() == n })
@@ -129,7 +129,7 @@ func (c *crossing) requireReadAtTheEnd(n int) {
 	require.Zero(c.t, c.bucket.Tokens(), "held requests have paid already")
 }
 
-// gated is a base that lets requests on when a gate is opened.
+// gated is a base that passes requests on when a gate is opened.
 func gated(gate <-chan struct{}, base http.RoundTripper) http.RoundTripper {
 	return roundTripFunc(func(req *http.Request) (*http.Response, error) {
 		<-gate
@@ -230,7 +230,7 @@ func TestTransportCancelledWhileHeld(t *testing.T) {
 	}
 }
 
-// Nothing but the connection of HTTP/1 may be lost with a request that is cancelled.
+// A request that is cancelled may lose only its own HTTP/1 connection.
 func TestTransportCancelledWhileHeldLeavesOtherRequestsAlone(t *testing.T) {
 	onCrossings(t, func(t *testing.T, c *crossing) {
 		base, gate := c.base(nil), make(chan struct{})
@@ -264,7 +264,7 @@ func TestTransportCancelledWhileHeldLeavesOtherRequestsAlone(t *testing.T) {
 }
 
 // The server closes the connection on which a request is held, after a second. The
-// request is sent again if its body can be had again, and does not pay again.
+// request is sent again if its body can be read again, and does not pay again.
 func TestTransportSendsAgainWhatWasHeldTooLong(t *testing.T) {
 	for _, row := range []struct {
 		name string
@@ -308,7 +308,7 @@ func TestTransportSendsAgainWhatWasHeldTooLong(t *testing.T) {
 	}
 }
 
-// In virtual time: dials take 300 ms, and the refusal comes meanwhile.
+// In virtual time, dials take 300 ms, and the refusal comes during that time.
 func TestTransportPauseHoldsSlowDials(t *testing.T) {
 	var mu sync.Mutex
 	var start time.Time

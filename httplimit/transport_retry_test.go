@@ -157,8 +157,8 @@ func TestTransportRetriesOnlyWhatIsSafe(t *testing.T) {
 	}
 }
 
-// Retry-After is 2 s. Then the bucket is empty and gets a token a second, and there is up to
-// a second of jitter.
+// Retry-After is 2 s. Then the bucket is empty and gets one token a second. The jitter is up
+// to a second.
 func requireRetryAt(t *testing.T, at time.Duration) {
 	t.Helper()
 	require.GreaterOrEqual(t, at, 3*time.Second)
@@ -433,7 +433,7 @@ func TestTransportRefusedHeadComesBackWhole(t *testing.T) {
 	}
 }
 
-// A base that breaks RoundTripper's contract gets what http.Client gives it.
+// A base that breaks the contract of RoundTripper is handled as by http.Client.
 func TestTransportRetryAfterAnAnswerWithoutABody(t *testing.T) {
 	onStage(t, func(t *testing.T, s *stage) {
 		s.answers = []*http.Response{{StatusCode: 429}}
@@ -449,9 +449,9 @@ func TestTransportRetryAfterAnAnswerWithoutABody(t *testing.T) {
 	require.Error(t, err)
 }
 
-// retryAt returns how long after its refusal the first request of a process comes
-// back, of which several were under way at once. A millisecond each passes until
-// there is a token and on the way.
+// retryAt returns how long after its refusal the first request of a process is sent
+// again. Several requests were under way at the same time. A token and the way to the
+// server take a millisecond each.
 func retryAt(t *testing.T, after string, requests int, opts ...httplimit.TransportOption) (first time.Duration) {
 	onStage(t, func(t *testing.T, s *stage) {
 		for range requests {

@@ -25,7 +25,7 @@ import (
 	"github.com/aa014e13/tokenbucket/internal/testing/waittest"
 )
 
-// pipes is a listener in memory, whose connections a synctest bubble understands.
+// pipes is a listener in memory, whose connections work in a synctest bubble.
 type pipes struct {
 	conns chan net.Conn
 	done  chan struct{}
@@ -55,7 +55,7 @@ func (p *pipes) dial(context.Context, string, string) (net.Conn, error) {
 
 // inMemory runs a test in a bubble with a server in memory, over HTTP/1.1 and over
 // HTTP/2, and with a base that leads to it. If idle is above 0, the server closes
-// connections that get no request for so long.
+// connections that get no request for that long.
 func inMemory(t *testing.T, idle time.Duration, handler http.HandlerFunc, act func(t *testing.T, base *http.Transport)) {
 	var http1, http2 http.Protocols
 	http1.SetHTTP1(true)
@@ -80,7 +80,7 @@ func inMemory(t *testing.T, idle time.Duration, handler http.HandlerFunc, act fu
 	}
 }
 
-// refusing answers 429 so many times, then 200, over each protocol.
+// refusing answers 429 a number of times, then 200, over each protocol.
 func refusing(times int32, text string) http.HandlerFunc {
 	asked := map[string]*atomic.Int32{"HTTP/1.1": {}, "HTTP/2.0": {}}
 	return func(w http.ResponseWriter, r *http.Request) {
@@ -98,8 +98,8 @@ func refusing(times int32, text string) http.HandlerFunc {
 	}
 }
 
-// put puts a text and returns the answer's status and body, and whether each of the
-// connections it got had been used before.
+// put sends a PUT with a text. It returns the status and the body of the answer, and for
+// each connection that it got whether the connection had been used before.
 func put(t *testing.T, client *http.Client, url string) (status int, text string, reused []bool) {
 	ctx := httptrace.WithClientTrace(context.Background(), &httptrace.ClientTrace{
 		GotConn: func(c httptrace.GotConnInfo) { reused = append(reused, c.Reused) },
@@ -260,7 +260,7 @@ func TestTransportOnARealServer(t *testing.T) {
 	t.Run("the middleware and the transport are of one mind", agree)
 }
 
-// agree lets a transport read the fields of a middleware with a smaller limit.
+// agree lets a transport read the fields of middleware with a smaller limit.
 func agree(t *testing.T) {
 	mock := new(waittest.Clock)
 	limit, err := httplimit.New(httplimit.Shared(tokenbucket.MustNew(tokenbucket.Limit{Capacity: 3, RefillPerSec: 0.4}, tokenbucket.WithClock(mock))))

@@ -146,7 +146,7 @@ func (s *stage) instants() (at []time.Duration) {
 
 func (s *stage) now() time.Duration { return time.Since(s.start) }
 
-// requestBody notes whether it was closed, as RoundTrip has to.
+// requestBody notes whether it was closed, as RoundTrip must do.
 type requestBody struct {
 	io.Reader
 	closed chan struct{}
@@ -161,7 +161,7 @@ func (b *requestBody) Close() error {
 	return nil
 }
 
-// bubbleStart is when a bubble begins, as a Unix time.
+// bubbleStart is the Unix time at which a bubble begins.
 const bubbleStart = 946684800
 
 const (

@@ -394,7 +394,7 @@ func TestTransportPricesAreCopied(t *testing.T) {
 	})
 }
 
-// Everything a request is made of must be the same after a retry as before.
+// All parts of a request must be the same after a retry as before.
 func TestTransportModifiesNoRequest(t *testing.T) {
 	onStage(t, func(t *testing.T, s *stage) {
 		s.will(429, "Retry-After", "1")
@@ -433,8 +433,8 @@ func TestTransportHundredGoroutines(t *testing.T) {
 	})
 }
 
-// Refused, retried, slowed down and cancelled at random by a hundred goroutines:
-// the requests that are sent keep to the bucket's limit in all cases.
+// The requests of a hundred goroutines are refused, retried, slowed down and cancelled at
+// random. In all cases the requests that are sent stay within the bucket's limit.
 func TestTransportHundredGoroutinesAndAServerInABadMood(t *testing.T) {
 	onStage(t, func(t *testing.T, s *stage) {
 		random := rand.New(rand.NewPCG(1, 2))

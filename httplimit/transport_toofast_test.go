@@ -76,7 +76,7 @@ func TestTransportRetriesWhatTheFunctionCallsTooFast(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// The caller gets the whole body, however much of it the function reads.
+// The caller gets the whole body, regardless of how much of it the function reads.
 func TestTransportTooFastFuncDoesNotSpoilTheBody(t *testing.T) {
 	broken := errors.New("broken")
 	long := strings.Repeat("0123456789", 20_000)

@@ -33,8 +33,8 @@ func limit(capacity, refill float64) tokenbucket.Limit {
 	return tokenbucket.Limit{Capacity: capacity, RefillPerSec: refill}
 }
 
-// newBuckets returns buckets with all of the limits, whose timeout a busy machine does
-// not meet.
+// newBuckets returns buckets with all of the limits. Their timeout is so long that a busy
+// machine does not reach it.
 func newBuckets(t testing.TB, client redis.UniversalClient, limits []tokenbucket.Limit, opts ...redisbucket.Option) *redisbucket.Buckets {
 	t.Helper()
 	return newHastyBuckets(t, client, limits, append([]redisbucket.Option{redisbucket.WithTimeout(time.Minute)}, opts...)...)
@@ -108,7 +108,7 @@ func TestVectors(t *testing.T) {
 	require.Equal(t, 50, tested)
 }
 
-// engine runs the script by a clock of the test's own.
+// engine runs the script with a clock that the test sets.
 type engine struct {
 	*redis.Client
 	script string
@@ -150,7 +150,7 @@ func (e engine) run(t testing.TB, limits tokenbucket.Limits, at time.Duration, p
 	return strings.HasPrefix(answer, "1")
 }
 
-// states returns what is stored, and the seconds that it has to live.
+// states returns the stored states, and the seconds until they expire.
 func (e engine) states(t testing.TB) (states []tokenbucket.State, ttl float64) {
 	t.Helper()
 	value, err := e.Get(background, e.key).Result()
@@ -171,8 +171,8 @@ func (e engine) states(t testing.TB) (states []tokenbucket.State, ttl float64) {
 	return states, left
 }
 
-// The script is the only second copy of the arithmetic: it is held to the first bit
-// by bit, in waits and refunds too.
+// The script is the only other copy of the arithmetic. The test compares the two bit by
+// bit, with waits and refunds.
 func TestScriptIsTheModel(t *testing.T) {
 	limits := [][]tokenbucket.Limit{
 		{limit(10, 1)},
@@ -237,7 +237,8 @@ func follow(t *testing.T, e engine, limits tokenbucket.Limits, random *rand.Rand
 	}
 }
 
-// charge is what the script gets as the time ahead, for tokens that it takes in any case.
+// charge is the script's argument for the time ahead if it must take the tokens in any
+// case.
 const charge = -us
 
 func eachCost(random *rand.Rand, limits tokenbucket.Limits) []float64 {
@@ -274,8 +275,8 @@ func requireSame(t *testing.T, e engine, limits tokenbucket.Limits, model []toke
 	}
 	require.Positive(t, ttl, where)
 	for i := range model {
-		// The model takes note of a refill when something is taken, the script only
-		// writes then, so both agree on what matters: the level, to the last bit.
+		// The model and the script may store different states, since they re-anchor at
+		// different instants. But their levels must be equal to the last bit.
 		require.Equal(t, limits[i].Tokens(model[i], now), limits[i].Tokens(stored[i], now), "%s, limit %d: %v %v", where, i, model[i], stored[i])
 	}
 	requireTTL(t, limits, stored, now, ttl, where)

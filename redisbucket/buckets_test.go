@@ -56,7 +56,8 @@ func (s *scene) requireTaken(b *redisbucket.Buckets, cost float64) {
 	require.True(s.t, s.take(b, cost).OK)
 }
 
-// requireWait checks the wait and that it suffices, but not a microsecond less.
+// requireWait checks the wait, and that the request is admitted after the wait but not a
+// microsecond earlier.
 func (s *scene) requireWait(b *redisbucket.Buckets, cost float64, want time.Duration) {
 	s.t.Helper()
 	wait, ok, err := b.TryAcquire(background, "key", cost)
@@ -243,8 +244,8 @@ func localOf(t testing.TB, tokens float64) *keyed.Buckets[string] {
 	return b
 }
 
-// Two processes with different limits, as while a new version is rolled out, take
-// from the same bucket; what each writes counts by its own limits from then on.
+// During a rollout, two processes with different limits take from the same bucket. After
+// each write, the bucket counts by the limits of the process that wrote.
 func TestLimitsChange(t *testing.T) { // contracts-sui#350
 	s := newScene(t)
 	slow, fast, small := s.buckets(limit(100, 1)), s.buckets(limit(100, 100)), s.buckets(limit(5, 100))
@@ -264,7 +265,7 @@ func TestLimitsChange(t *testing.T) { // contracts-sui#350
 	several := s.buckets(limit(100, 100), limit(7, 1))
 	require.Equal(t, 0.0, s.take(several, 0).Tokens)
 	s.to(21*sec + 10*ms)
-	s.requireTaken(several, 7) // a limit more starts full
+	s.requireTaken(several, 7) // an additional limit starts full
 	s.requireWait(several, 1, sec)
 	require.Equal(t, 93.0, s.take(fast, 0).Tokens, "a limit less is forgotten")
 }
@@ -282,13 +283,13 @@ func TestServerClockStepsBack(t *testing.T) {
 	s.to(4 * sec)
 	s.requireTaken(b, 4)
 	s.requireWait(b, 1, sec)
-	s.to(2 * sec) // and again, a bit
+	s.to(2 * sec) // the clock steps back again, by less
 	require.NoError(t, b.Refund(background, "key", 1))
 	s.requireTaken(b, 1)
 	s.requireWait(b, 1, sec)
 }
 
-// What is written then lives until all limits are full, the first as well as the last.
+// The value written then lives until all limits are full, the first as well as the last.
 func TestClockStepsBackUnderSeveralLimits(t *testing.T) {
 	for _, limits := range [][]tokenbucket.Limit{
 		{limit(10, 0.1), limit(10, 1)},
@@ -316,13 +317,13 @@ func TestNothingIsMintedByAClockThatJumps(t *testing.T) { // golang/go#56287
 			}
 		}
 	}
-	// Each time round the clock goes on by 5 s once, which is indistinguishable from
-	// time that passed; the way back counts for nothing.
+	// In each round the clock advances by 5 s once, which cannot be distinguished from
+	// time that has passed. The way back does not count.
 	require.LessOrEqual(t, admitted, 100*5.0)
 }
 
-// However a clock jumps, each token was there at the start or took its time to come,
-// and no request waits for longer than the bucket needs to fill.
+// A clock jumps at random. Each token was in the bucket at the start or was refilled in
+// time, and no request waits longer than the bucket needs to fill.
 func TestClockThatJumpsAtRandom(t *testing.T) {
 	for seed := range uint64(20) {
 		s := newScene(t)

@@ -71,7 +71,7 @@ func TestEachCostIsForItsLimit(t *testing.T) {
 	require.Len(t, s.Keys(), 1)
 }
 
-// Whatever the costs, the decision is the one that package tokenbucket makes.
+// For all costs, the decision is that of package tokenbucket.
 func TestEachDecidesAsTheModelDoes(t *testing.T) {
 	s := newScene(t)
 	limits := tokenbucket.Limits{limit(5, 1), limit(100, 1.0/3), limit(7, 1e3)}
@@ -217,8 +217,8 @@ func TestRefundEachEndsWhatALeaseKnows(t *testing.T) {
 	})
 }
 
-// A refill of 10 requests a minute, none of them sooner: a wait on one limit and then on
-// another would let through as many again.
+// No more than the refill of 10 requests passes in a minute. A wait on one limit and then
+// on another would pass twice as many.
 func TestWaitEachOverAllMachines(t *testing.T) {
 	inBubble(t, func(b *bubble) {
 		limits := []tokenbucket.Limit{tokenbucket.Within(10, time.Minute, 5), limit(10_000, 10_000.0/60)}
@@ -252,7 +252,7 @@ func TestCancelledWaitEachGivesBack(t *testing.T) {
 	})
 }
 
-// fewer is a fallback with nothing but its own methods.
+// fewer is a fallback with only the methods of Fallback.
 type fewer struct{ redisbucket.Fallback }
 
 // fallbackEach has all methods.
@@ -312,7 +312,7 @@ func TestFallbackForEach(t *testing.T) {
 	}
 }
 
-// The server is not asked about a limit that is none.
+// A limit of Unlimited is not sent to the server.
 func TestUnlimited(t *testing.T) {
 	s := newScene(t)
 	unlimited := tokenbucket.Unlimited()

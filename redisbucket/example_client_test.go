@@ -69,7 +69,7 @@ func startPlain() (client plain, stop func()) {
 	}
 }
 
-// Buckets on another client library than go-redis.
+// These buckets use another client library than go-redis.
 func ExampleClient() {
 	client, stop := startPlain()
 	defer stop()
@@ -88,7 +88,7 @@ func ExampleClient() {
 	// false 0 <nil>
 }
 
-// Try a Client of your own with a script of your own.
+// You can test your own Client with any script.
 func ExampleRun() {
 	client, stop := startPlain()
 	defer stop()
@@ -97,8 +97,8 @@ func ExampleRun() {
 	// Output: alice world <nil>
 }
 
-// What Kind says decides what happens next: after KindSilent and KindUnreachable, the server
-// is left alone for a moment.
+// After an error of KindSilent or KindUnreachable, no request is sent to the server for a
+// moment.
 func ExampleErrorKind() {
 	client, stop := startPlain()
 	ctx := context.Background()
@@ -162,7 +162,7 @@ func ExampleBatcher() {
 	// Output: 10 of 30 admitted
 }
 
-// Each run has an answer or an error of its own.
+// Each run has its own answer or error.
 func ExampleAnswer() {
 	client, stop := startPlain()
 	defer stop()

@@ -17,7 +17,7 @@ import (
 
 var _ httplimit.Refunder = (*redisbucket.Buckets)(nil)
 
-// exampleServer is a Redis for the examples, whose clock stands still.
+// exampleServer starts a Redis server for the examples. Its clock stands still.
 func exampleServer() (addr string, stop func()) {
 	m := miniredis.NewMiniRedis()
 	if err := m.Start(); err != nil {
@@ -50,7 +50,7 @@ func Example() {
 	// false 4 2s <nil>
 }
 
-// While Redis is away each of three processes gives a third of the limit.
+// While Redis does not answer, each of three processes has a third of the limit.
 func ExampleWithFallback() {
 	client := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"}) // nobody there
 	defer client.Close()
@@ -86,7 +86,7 @@ func (sorry) Wait(context.Context, string, float64) error { return errors.New("n
 
 func (sorry) Refund(string, float64) error { return nil }
 
-// Use a Fallback of your own if an unlimited request does more harm than a refused one.
+// Write your own Fallback if an unlimited request does more harm than a refused one.
 func ExampleFallback() {
 	client := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"}) // nobody there
 	defer client.Close()
@@ -104,7 +104,8 @@ func ExampleFallback() {
 	// no Redis: try later
 }
 
-// exampleBuckets returns buckets on a Redis of their own, and what closes all of it.
+// exampleBuckets returns buckets on a new Redis server, and a function that closes all of
+// it.
 func exampleBuckets(limit tokenbucket.Limit) (buckets *redisbucket.Buckets, closeAll func()) {
 	addr, stop := exampleServer()
 	client := redis.NewClient(&redis.Options{Addr: addr})
@@ -118,7 +119,7 @@ func exampleBuckets(limit tokenbucket.Limit) (buckets *redisbucket.Buckets, clos
 	}
 }
 
-// What was paid for but not done is given back.
+// Tokens for work that was not done are given back.
 func ExampleBuckets_Refund() {
 	buckets, closeAll := exampleBuckets(tokenbucket.Limit{Capacity: 10, RefillPerSec: 0.5})
 	defer closeAll()
@@ -133,8 +134,8 @@ func ExampleBuckets_Refund() {
 	// 10 <nil>
 }
 
-// Wait takes its turn on the server, so that workers on all machines leave in the order
-// they came. One that would come too late is refused at once.
+// Wait queues on the server, so that workers on all machines leave in the order in which
+// they came. A wait that would outlast its deadline fails at once.
 func ExampleBuckets_Wait() {
 	buckets, closeAll := exampleBuckets(tokenbucket.Limit{Capacity: 1, RefillPerSec: 0.01})
 	defer closeAll()

@@ -6,10 +6,10 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Source is the script, for tests that run it with a clock of their own.
+// Source is the script, for tests that run it with their own clock.
 var Source = source
 
-// Try lets a trial go to a server that has failed, of which nothing is heard any more.
+// Try begins a trial request to a server that has failed. The trial never gets a result.
 func Try(b *Buckets) { _, _ = b.server.circuits.enter(b.server.client.Server("")) }
 
 // GoRedis returns the Client that New makes.

@@ -47,7 +47,7 @@ func (*heldClient) Server(string) string { return "held" }
 func (*heldClient) Kind(error) redisbucket.ErrorKind { return redisbucket.KindSilent }
 
 // A caller leaves while its request waits to be sent with others. Nothing was sent, so the
-// server has not failed: it used to be reported as "no answer".
+// server has not failed. Earlier versions reported "no answer".
 func TestRequestThatWasNeverSentIsNoFailure(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		client := &heldClient{release: make(chan struct{})}
@@ -70,7 +70,7 @@ func TestRequestThatWasNeverSentIsNoFailure(t *testing.T) {
 	})
 }
 
-// The end of a lease's life and of a caller's patience used to overflow.
+// The instants at which a lease expires and a caller is late must not overflow.
 func TestLongestTimes(t *testing.T) {
 	withFrail(t, func(f *frail) {
 		f.to(sec)
@@ -91,7 +91,7 @@ func TestLongestTimes(t *testing.T) {
 	}, redisbucket.WithLease(5, math.MaxInt64), redisbucket.WithTimeout(math.MaxInt64))
 }
 
-// The decision that comes with an error describes no limit, with a lease too.
+// A decision with an error describes no limit, also with a lease.
 func TestErrorOfALeaseDescribesNoLimit(t *testing.T) {
 	withFrail(t, func(f *frail) {
 		f.Silence(true)

@@ -118,7 +118,7 @@ func TestCallsAreBounded(t *testing.T) {
 	}
 }
 
-// A fresh connection takes several round trips before the script's.
+// A new connection takes several round trips before that of the script.
 func TestConnectingIsBoundedToo(t *testing.T) {
 	for _, delay := range []time.Duration{100 * ms, 200 * ms, 400 * ms} {
 		withFrail(t, func(f *frail) {
@@ -141,8 +141,8 @@ func TestTimeoutIsConfigurable(t *testing.T) {
 	}, redisbucket.WithTimeout(20*ms))
 }
 
-// A cancellation without a deadline is seen at once, or where the server is near at
-// the latest after the timeout.
+// A cancellation without a deadline is noticed at once or, if the server is near, after
+// the timeout at the latest.
 func TestCallsEndWhenCancelled(t *testing.T) {
 	withFrail(t, func(f *frail) {
 		f.Silence(true)
@@ -186,9 +186,10 @@ func TestLostReplyInABatchSpendsOnce(t *testing.T) {
 	}, redisbucket.WithBreak(0))
 }
 
-// refundTogether gives back a quarter of a token 16 times at once, the later ones in one
-// batch, after arm has set what happens to that. It returns how many answers were lost,
-// and checks that each refund was carried out once, or if its answer was lost, at most once.
+// refundTogether gives back a quarter of a token 16 times at the same time, the later ones
+// in one batch. Before, arm sets the fault of that batch. refundTogether returns how many
+// answers were lost. It checks that each refund was carried out once, or at most once if its
+// answer was lost.
 func (f *frail) refundTogether(arm func()) int64 {
 	f.t.Helper()
 	const refunds = 16
@@ -309,8 +310,7 @@ func TestBreakIsConfigurable(t *testing.T) {
 	}, redisbucket.WithBreak(sec))
 }
 
-// A trial may be answered by another server than it was sent to, in a cluster, or not at
-// all: another one follows.
+// In a cluster, another server may answer a trial, or none. Then another trial follows.
 func TestATrialOfWhichNothingIsHeardIsFollowedByAnother(t *testing.T) {
 	withFrail(t, func(f *frail) {
 		require.NoError(t, f.take(background))
@@ -325,8 +325,8 @@ func TestATrialOfWhichNothingIsHeardIsFollowedByAnother(t *testing.T) {
 	})
 }
 
-// Somebody who leaves before the answer counts as a failure of the server only if
-// it does not come within the timeout.
+// If a caller leaves before the answer, that counts as a failure of the server only if
+// the answer does not come within the timeout.
 func TestImpatienceIsNotAFailure(t *testing.T) {
 	withFrail(t, func(f *frail) {
 		require.NoError(t, f.take(background))
@@ -428,7 +428,7 @@ func TestRefusedConnection(t *testing.T) {
 	require.ErrorContains(t, err, "check that it runs and can be reached")
 }
 
-// An answer that took its time leaves too little of a deadline that was far enough.
+// The deadline was far enough, but after a slow answer too little time is left.
 func TestWaitWhoseAnswerComesTooLateTakesNothing(t *testing.T) {
 	withFrail(t, func(f *frail) {
 		plain := f.machine([]tokenbucket.Limit{limit(10, 1)})

@@ -32,7 +32,7 @@ func TestLeasingProcessIsKilledInTheMiddle(t *testing.T) {
 	s := sum(t, all[1:])
 	require.Zero(t, s.failures)
 	s.requireAtMost(t, j.Limit.Capacity, j.Limit.RefillPerSec)
-	// The others got all that was refilled since.
+	// The other processes got all tokens that were refilled since.
 	require.GreaterOrEqual(t, float64(s.admitted), 0.95*j.Limit.RefillPerSec*s.due.Sub(killed).Seconds())
 	r.requireTTLs()
 }
@@ -48,7 +48,8 @@ func TestServerOfLeasesIsRestartedInTheMiddle(t *testing.T) {
 	r.Restart()
 	s := sum(t, all)
 	require.Positive(t, s.failures)
-	// It lost everything, so the bucket was full twice, and what was leased came on top.
+	// The server lost its data, so the bucket was full twice, and the leased tokens come
+	// in addition.
 	s.requireAtMost(t, 2*j.Limit.Capacity+processes*j.Lease, j.Limit.RefillPerSec)
 	require.NotEmpty(t, r.info("cmdstat_evalsha"), "it was used afterwards")
 	r.requireTTLs()

@@ -25,7 +25,7 @@ func (b *bubble) leasing(tokens float64, limits ...tokenbucket.Limit) *redisbuck
 	return b.machine(limits, redisbucket.WithLease(tokens, maxAge))
 }
 
-// requireLocal checks that something asks the server for nothing.
+// requireLocal checks that do sends no request to the server.
 func (b *bubble) requireLocal(do func()) {
 	b.t.Helper()
 	before := b.CommandCount()
@@ -53,7 +53,7 @@ func (f *frail) requireRefusal(want time.Duration) {
 	require.Equal(f.t, want, wait)
 }
 
-// connect lets the first request meet a connection that is there.
+// connect makes a connection before the first request.
 func (f *frail) connect() {
 	f.t.Helper()
 	f.level(f.buckets)
@@ -93,8 +93,8 @@ func TestLeaseThatAgesIsGivenBack(t *testing.T) {
 	})
 }
 
-// The timer ends leases that age at nearly the same time together, so the later one's
-// tokens are still here when their time is over: they are not spent any more.
+// The timer ends leases that expire at nearly the same time together. So a lease may
+// still have tokens after it has expired: they must not be spent any more.
 func TestLeaseIsNotSpentAfterItsTime(t *testing.T) {
 	inBubble(t, func(b *bubble) {
 		m := b.leasing(5, limit(10, 1e-3))
@@ -134,7 +134,7 @@ func TestLeaseShrinksToWhatIsThere(t *testing.T) {
 	})
 }
 
-// Two tokens are left here and one is there: together they pay for three.
+// Two tokens are left in the lease and one is on the server: together they pay for three.
 func TestWhatIsLeftOfALeaseCounts(t *testing.T) {
 	inBubble(t, func(b *bubble) {
 		m, plain := b.leasing(5, limit(10, 1)), b.machine([]tokenbucket.Limit{limit(10, 1)})
@@ -182,7 +182,7 @@ func TestRefusalIsRememberedUntilTheInstantItNamed(t *testing.T) {
 			b.requireRefused(m, 2, us)
 			b.requireRefused(m, 5, 3*sec+us)
 		})
-		b.drain(m, 1) // this much is there
+		b.drain(m, 1) // the bucket has this many
 		b.to(2 * sec)
 		b.requireRefused(m, 2, sec)
 		b.to(3 * sec)
@@ -191,8 +191,8 @@ func TestRefusalIsRememberedUntilTheInstantItNamed(t *testing.T) {
 	})
 }
 
-// The first refusal costs no round trip if the server's answer said what was left; and a
-// lower cost none until it is there.
+// The first refusal needs no round trip if the server's answer said how many tokens were
+// left. A lower cost needs none until the tokens for it are refilled.
 func TestWhatTheServerToldRefuses(t *testing.T) {
 	inBubble(t, func(b *bubble) {
 		m := b.leasing(5, limit(10, 1))
@@ -212,7 +212,8 @@ func TestWhatTheServerToldRefuses(t *testing.T) {
 	})
 }
 
-// A server whose clock says a microsecond says nothing of what is left of it.
+// A server's clock has whole microseconds: the answer does not say how much of the
+// current one has passed.
 func TestWaitOfARefusalSufficesBetweenMicroseconds(t *testing.T) {
 	inBubble(t, func(b *bubble) {
 		l := limit(10, 1/1.0000005)
@@ -226,8 +227,8 @@ func TestWaitOfARefusalSufficesBetweenMicroseconds(t *testing.T) {
 	})
 }
 
-// The server is asked again at the instant that was named, not an instant later,
-// though the answer came late; and the reported wait is long enough.
+// The server is asked again exactly at the instant that the refusal named, although the
+// answer came late. The reported wait is long enough.
 func TestRefusalIsCountedFromBothEndsOfTheRoundTrip(t *testing.T) {
 	withFrail(t, func(f *frail) {
 		plain := f.machine([]tokenbucket.Limit{limit(10, 1)})
@@ -256,7 +257,7 @@ func TestRefusalIsForgottenWhenTokensAreGivenBack(t *testing.T) {
 
 		b.requireRefused(m, 1, sec)
 		cancel := b.queue(m, "waiter", 2)
-		b.requireRefused(m, 1, sec) // remembered; the server says three
+		b.requireRefused(m, 1, sec) // from memory; the server would say three
 		require.NoError(t, plain.Refund(background, "key", 1))
 		cancel()
 		synctest.Wait()
@@ -269,8 +270,8 @@ func TestRefusalIsForgottenWhenTokensAreGivenBack(t *testing.T) {
 	})
 }
 
-// Tokens that came back after the server had refused, and before its answer was here,
-// are seen.
+// Tokens that are given back after the server has refused, but before its answer arrives,
+// are noticed.
 func TestRefundOvertakesARefusal(t *testing.T) {
 	withFrail(t, func(f *frail) {
 		f.drain(f.machine([]tokenbucket.Limit{limit(10, 1)}), 10)
@@ -302,7 +303,7 @@ func TestRefusalIsRememberedForAMinuteAtMost(t *testing.T) {
 	})
 }
 
-// What is left of a lease keeps a refusal in mind for no longer.
+// A refusal is remembered no longer because a lease still has tokens.
 func TestRefusalBesideALeaseIsRememberedForAMinuteAtMost(t *testing.T) {
 	inBubble(t, func(b *bubble) {
 		l := limit(5, 1e-11)
@@ -345,7 +346,7 @@ func TestWaitAndLargeCostsGoStraightToTheServer(t *testing.T) {
 		require.Equal(t, 3*sec, d.Wait)
 		b.queue(m, "first", 4)
 		b.queue(plain, "second", 1)
-		b.requireLocal(func() { b.drain(m, 4) }) // these were taken before
+		b.requireLocal(func() { b.drain(m, 4) }) // these tokens were taken before
 		_, ok, err := m.TryAcquire(background, "key", 1)
 		require.NoError(t, err)
 		require.False(t, ok, "nobody barges")
@@ -376,7 +377,8 @@ func TestLeaseGrantsWhileTheServerOwes(t *testing.T) {
 	})
 }
 
-// A limit that is long full has its capacity and no more, however many ask at once.
+// A limit that has been full for long gives its capacity and no more, even to many
+// callers at the same time.
 func TestLeaseOfALimitThatIsLongFull(t *testing.T) {
 	inBubble(t, func(b *bubble) {
 		limits := []tokenbucket.Limit{limit(10, 100), limit(1000, 1)}
@@ -516,7 +518,7 @@ func TestExchangeIsBrokenOff(t *testing.T) {
 	}
 }
 
-// A handler that asks for the very key waits for the exchange that it is part of.
+// A handler that requests the same key waits for the exchange that it is part of.
 func TestLeasedCallsEndInTimeInTheErrorHandler(t *testing.T) {
 	var handle func()
 	withFrail(t, func(f *frail) {
@@ -532,8 +534,8 @@ func TestLeasedCallsEndInTimeInTheErrorHandler(t *testing.T) {
 	}, redisbucket.WithLease(5, maxAge), redisbucket.WithErrorHandler(func(error) { handle() }))
 }
 
-// Those who wait already are counted in what is asked for, however small the lease;
-// what those would have got who leave meanwhile goes back.
+// A request to the server includes the costs of all callers that wait, even if the lease
+// is small. The tokens for callers that leave in the meantime are given back.
 func TestThoseWhoWaitAreCounted(t *testing.T) {
 	withFrail(t, func(f *frail) {
 		f.connect()
@@ -580,7 +582,7 @@ func TestThoseWhoHaveLeftAreNotCounted(t *testing.T) {
 	}, redisbucket.WithLease(1.5, sec))
 }
 
-// Those who come while an exchange is under way are served in order of arrival.
+// Callers that come while an exchange is under way are served in order of arrival.
 func TestNobodyOvertakesWithinAKey(t *testing.T) {
 	withFrail(t, func(f *frail) {
 		f.drain(f.machine([]tokenbucket.Limit{limit(10, 1)}), 5)
@@ -623,7 +625,7 @@ func TestCallerWhoLeavesTakesNothing(t *testing.T) {
 				require.ErrorContains(t, err, frailAddr)
 				require.Equal(t, 10*ms, f.now(), "its own context ends its wait")
 			})
-			synctest.Wait() // the one that asks the server is the first to leave
+			synctest.Wait() // the caller that sends the request is the first to leave
 		}
 		group.Wait()
 		f.Delay(0)
@@ -652,7 +654,7 @@ func TestLeasedCallsEndInTime(t *testing.T) {
 	}
 }
 
-// Who needs a second exchange does not wait for as long as two may take.
+// A caller that needs a second exchange does not wait as long as two exchanges may take.
 func TestLeasedCallsEndInTimeInASecondExchange(t *testing.T) {
 	withFrail(t, func(f *frail) {
 		f.connect()
@@ -721,8 +723,8 @@ func TestLeaseThatComesTooLateIsGivenBack(t *testing.T) {
 	})
 }
 
-// One process alone, asked for more than there is, decides as if there were no lease:
-// to the microsecond, whatever the costs.
+// A single process that gets more requests than it can admit decides as if there were no
+// lease: to the microsecond, for all costs.
 func TestLeasesDecideAsTheModelDoes(t *testing.T) {
 	for seed := range uint64(4) {
 		inBubble(t, func(b *bubble) {
@@ -748,8 +750,8 @@ func TestLeasesDecideAsTheModelDoes(t *testing.T) {
 	}
 }
 
-// Several processes take, give up, age and close in any order: no token is minted, at
-// no time, and none is lost.
+// Several processes take tokens, cancel, let leases expire and close, in any order. No
+// token is ever minted or lost.
 func TestStormOfLeases(t *testing.T) {
 	for seed := range uint64(2) {
 		inBubble(t, func(b *bubble) {
@@ -780,7 +782,7 @@ func TestStormOfLeases(t *testing.T) {
 						}
 						stop()
 						if ok && float64(spent.Add(int64(cost))) > 1000*b.now().Seconds()+1e-6 {
-							t.Errorf("%d spent by %v", spent.Load(), b.now())
+							t.Errorf("%d tokens spent by %v: too many", spent.Load(), b.now())
 						}
 						time.Sleep(time.Duration(random.IntN(20)) * ms)
 					}

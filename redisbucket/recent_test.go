@@ -39,8 +39,8 @@ func TestLeasesAreBoundedInNumber(t *testing.T) {
 	})
 }
 
-// roundTrips returns how many a decision costs, for keys that are asked for in some order,
-// one each millisecond.
+// roundTrips returns the round trips per decision, for keys that next yields, one request
+// each millisecond.
 func roundTrips(f *frail, decisions int, next func() int) float64 {
 	f.t.Helper()
 	f.connect()

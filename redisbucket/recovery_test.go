@@ -18,7 +18,7 @@ import (
 	"github.com/aa014e13/tokenbucket/redisbucket"
 )
 
-// calls are all that read an answer.
+// calls are all calls that read an answer.
 var calls = map[string]func(b *redisbucket.Buckets) error{
 	"Take":       func(b *redisbucket.Buckets) error { _, err := b.Take(background, "key", 1); return err },
 	"refused":    func(b *redisbucket.Buckets) error { _, err := b.Take(background, "key", 10); return err },
@@ -31,7 +31,7 @@ var calls = map[string]func(b *redisbucket.Buckets) error{
 // cutEverywhere cuts the answer to a call at every length, until it is complete.
 func cutEverywhere(f *frail, call func() error, check func(err error)) {
 	for n := 0; ; n++ {
-		f.drain(f.buckets, 1) // a connection is there, and the bucket is not full
+		f.drain(f.buckets, 1) // now there is a connection, and the bucket is not full
 		f.Cut(redistest.CutReply, n)
 		err := call()
 		f.to(f.now() + time.Minute)
@@ -92,7 +92,7 @@ func TestACutAnswerOfALease(t *testing.T) {
 	}, redisbucket.WithLease(5, maxAge))
 }
 
-// What is read of a batch before it is cut counts.
+// The answers of a batch that were read before it was cut count.
 func TestACutBatch(t *testing.T) {
 	for _, n := range []int{0, 1, 40, 60, 100, 200} {
 		withFrail(t, func(f *frail) {
@@ -101,7 +101,7 @@ func TestACutBatch(t *testing.T) {
 	}
 }
 
-// askUntil lets callers ask all the time, and returns when the last of their calls failed,
+// askUntil lets callers send requests all the time. It returns when the last call failed,
 // and how many failed.
 func (f *frail) askUntil(callers int, end time.Duration) (last time.Duration, failed int) {
 	var group sync.WaitGroup
@@ -122,7 +122,7 @@ func (f *frail) askUntil(callers int, end time.Duration) (last time.Duration, fa
 	return last, failed
 }
 
-// fillPool makes so many connections.
+// fillPool makes n connections.
 func (f *frail) fillPool(n int) {
 	f.Delay(50 * ms)
 	var group sync.WaitGroup
@@ -173,7 +173,7 @@ func TestConnectionsThatBreakDoNotBreakTheCircuit(t *testing.T) {
 	})
 }
 
-// A TLS client does not see that a server has closed a connection until it asks.
+// A TLS client notices only with its next request that a server has closed a connection.
 func TestTLSConnectionsThatTheServerClosed(t *testing.T) {
 	server := redistest.Start(t)
 	config := testTLS(t)
@@ -283,8 +283,8 @@ func (c *contexts) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Pro
 	}
 }
 
-// Whether the hooks are WithInstrument's or the client's own, each request carries its
-// caller's context, alone or with others.
+// Each request has its caller's context, alone or in a batch, with the hooks of
+// WithInstrument as well as with the client's own hooks.
 func TestHooksSeeEveryCaller(t *testing.T) {
 	server := redistest.Start(t)
 	for name, prompt := range map[string]bool{"WithInstrument": false, "the client's": true} {

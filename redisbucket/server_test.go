@@ -18,7 +18,7 @@ import (
 	"github.com/aa014e13/tokenbucket/redisbucket"
 )
 
-// real is a server of our own and a client.
+// real is a server that the test starts, and a client.
 type real struct {
 	*redistest.Server
 	*redis.Client
@@ -31,7 +31,7 @@ func startReal(t *testing.T, args ...string) *real {
 	return &real{s, newClient(t, s.Addr), t}
 }
 
-// info returns a figure of INFO.
+// info returns a number from INFO.
 func (r *real) info(name string) string {
 	r.t.Helper()
 	text, err := r.Info(background, "everything").Result()
@@ -93,7 +93,7 @@ func TestServerIsRestartedInTheMiddle(t *testing.T) {
 	r.Restart()
 	s := sum(t, all)
 	require.Positive(t, s.failures)
-	// It lost everything, so the bucket was full twice.
+	// The server lost its data, so the bucket was full twice.
 	s.requireAtMost(t, 2*j.Limit.Capacity, j.Limit.RefillPerSec)
 	require.NotEmpty(t, r.info("cmdstat_evalsha"), "it was used afterwards")
 	r.requireTTLs()
@@ -364,7 +364,8 @@ func TestSentinelFailover(t *testing.T) {
 	require.True(t, ok)
 }
 
-// The commands that README and advice name are enough, and none is too many.
+// The commands that the README and the error texts name are enough, and all of them are
+// needed.
 func TestRightsOfTheUser(t *testing.T) {
 	r := startReal(t)
 	needed := []string{"evalsha", "eval", "time", "get", "set", "del"}
@@ -378,7 +379,7 @@ func TestRightsOfTheUser(t *testing.T) {
 		client := redis.NewClient(&redis.Options{Addr: r.Server.Addr, Username: "limiter", Password: "secret"})
 		t.Cleanup(func() { _ = client.Close() })
 		b := newBuckets(t, client, []tokenbucket.Limit{limit(5, 1)})
-		for range 2 { // it is reloaded, then known
+		for range 2 { // the script is loaded again, then known
 			if _, err := b.Take(background, "key", 1); err != nil {
 				return err
 			}
@@ -433,7 +434,8 @@ func TestBothProtocols(t *testing.T) {
 	}
 }
 
-// A replica gets what the script did, not the script, and nothing of a refusal.
+// A replica gets the effects of the script, not the script. It gets nothing for a
+// refusal.
 func TestReplicaGetsTheValue(t *testing.T) {
 	r := startReal(t)
 	host, port, _ := strings.Cut(r.Server.Addr, ":")
@@ -479,7 +481,7 @@ func TestClusterTakesAnyKey(t *testing.T) {
 	}
 }
 
-// A cluster client asks again by itself where a slot has moved, but never where an
+// A cluster client sends a request again by itself if a slot has moved, but never if an
 // answer was lost.
 func TestLostReplyInAClusterSpendsOnce(t *testing.T) {
 	servers := redistest.Cluster(t, 3)
@@ -518,7 +520,8 @@ func TestLostReplyInAClusterSpendsOnce(t *testing.T) {
 	}
 }
 
-// A slot moves while buckets of its keys are in use: what they have spent moves too.
+// A slot moves while buckets of its keys are in use. The states of the buckets move with
+// it.
 func TestClusterMovesASlot(t *testing.T) {
 	servers := redistest.Cluster(t, 2)
 	cluster := meet(t, servers)

@@ -17,7 +17,7 @@ import (
 	"github.com/aa014e13/tokenbucket/redisbucket"
 )
 
-// bubble is a server that lives in the test's virtual time.
+// bubble is a server in the virtual time of a test.
 type bubble struct {
 	*miniredis.Miniredis
 	t     *testing.T
@@ -57,7 +57,7 @@ func (b *bubble) machine(limits []tokenbucket.Limit, opts ...redisbucket.Option)
 	return newHastyBuckets(b.t, client, limits, opts...)
 }
 
-// queue lets somebody wait, until the context ends or cancel is called.
+// queue starts a waiter, which waits until the context ends or cancel is called.
 func (b *bubble) queue(m *redisbucket.Buckets, name string, cost float64) (cancel func()) {
 	ctx, cancel := context.WithCancel(background)
 	b.wait(ctx, m, name, cost)
@@ -240,7 +240,7 @@ func TestNilExactlyIfTheTokensWereTaken(t *testing.T) {
 			name := fmt.Sprint(i)
 			b.wait(ctx, m, name, 1)
 			go func() {
-				time.Sleep(sec) // the very instant it is due
+				time.Sleep(sec) // the instant at which it is due
 				stop()
 			}()
 			b.to(b.now() + sec)
@@ -292,7 +292,7 @@ func TestWaitForSeveralLimits(t *testing.T) {
 	})
 }
 
-// A storm of requests that wait, give up and refuse: no token is lost or minted.
+// Many requests wait, are cancelled and are refused. No token is lost or minted.
 func TestStorm(t *testing.T) {
 	inBubble(t, func(b *bubble) {
 		one, other := b.machine([]tokenbucket.Limit{limit(1<<20, 100)}), b.machine([]tokenbucket.Limit{limit(1<<20, 100)})

@@ -20,7 +20,7 @@ import (
 	"github.com/aa014e13/tokenbucket/redisbucket"
 )
 
-// job is what one of several processes does: goroutines that ask for one key as
+// job describes the work of one of several processes: goroutines that request one key as
 // often as the refusals allow.
 type job struct {
 	Addr       string
@@ -30,12 +30,12 @@ type job struct {
 	Lease      float64 // tokens, for maxAge; 0 for none
 }
 
-// result is what came of it, and instants by the server's clock.
+// result is the result of a job. Its instants are by the server's clock.
 type result struct {
 	Admitted, Failures int
 	Start              time.Time // before the first request
 	Emptied            time.Time // once a request had been refused
-	Due                time.Time // when its time was over: it took what was there after that
+	Due                time.Time // when its time was over; after that it took the remaining tokens
 	End                time.Time // after the last request
 }
 
@@ -53,8 +53,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// serve is the process: it says that it is ready, waits for a line, works, and
-// says what came of it.
+// serve runs in the process. It prints that it is ready, waits for a line, works, and
+// prints the result.
 func (j job) serve() {
 	client := redis.NewClient(&redis.Options{Addr: j.Addr})
 	b, err := redisbucket.New(client, j.Limit, j.options()...)
@@ -69,7 +69,7 @@ func (j job) serve() {
 }
 
 func (j job) options() []redisbucket.Option {
-	opts := []redisbucket.Option{redisbucket.WithTimeout(10 * sec)} // a busy machine is no failure
+	opts := []redisbucket.Option{redisbucket.WithTimeout(10 * sec)} // so long that a busy machine does not cause a failure
 	if j.Lease > 0 {
 		opts = append(opts, redisbucket.WithLease(j.Lease, maxAge))
 	}
@@ -93,14 +93,14 @@ func (j job) work(client *redis.Client, b *redisbucket.Buckets) (r result) {
 	return r
 }
 
-// worker is a process at its job.
+// worker is the process that does a job.
 type worker struct {
 	client             *redis.Client
 	buckets            *redisbucket.Buckets
 	admitted, failures atomic.Int64
 }
 
-// now returns the server's time. It asks until the server answers.
+// now returns the server's time. It tries until the server answers.
 func (w *worker) now() time.Time {
 	for {
 		if now, err := w.client.Time(background).Result(); err == nil {
@@ -119,7 +119,7 @@ func (w *worker) share(n int, do func()) {
 	group.Wait()
 }
 
-// take asks for a token, and returns how long to wait if there was none.
+// take tries to take a token, and returns how long to wait if there was none.
 func (w *worker) take() (wait time.Duration) {
 	wait, ok, err := w.buckets.TryAcquire(background, "key", 1)
 	switch {
@@ -136,7 +136,7 @@ func (w *worker) take() (wait time.Duration) {
 	}
 }
 
-// takeRest takes what is there.
+// takeRest takes all tokens that are left.
 func (w *worker) takeRest() {
 	for w.take() == 0 {
 	}
@@ -178,7 +178,7 @@ func startProcess(t *testing.T, j job) *process {
 	return p
 }
 
-// startAll starts so many processes and lets them go at once.
+// startAll starts a number of processes and lets them begin at the same time.
 func startAll(t *testing.T, processes int, j job) []*process {
 	t.Helper()
 	all := make([]*process, processes)
@@ -198,8 +198,7 @@ func (p *process) result(t *testing.T) (r result) {
 	return r
 }
 
-// total is what came of all of them: results added up, and the earliest or latest
-// instants.
+// total is the result of all processes: the sums, and the earliest or latest instants.
 type total struct {
 	admitted, failures int
 	start, emptied     time.Time // the earliest
@@ -228,8 +227,8 @@ func sum(t *testing.T, processes []*process) (s total) {
 	return s
 }
 
-// requireAtMost checks that no more was admitted than tokens and what was refilled
-// while any of them worked.
+// requireAtMost checks that no more was admitted than tokens plus the refill during the
+// time in which any process worked.
 func (s total) requireAtMost(t *testing.T, tokens, refill float64) {
 	t.Helper()
 	worked := s.end.Sub(s.start)
@@ -238,10 +237,10 @@ func (s total) requireAtMost(t *testing.T, tokens, refill float64) {
 	require.LessOrEqual(t, float64(s.admitted), most)
 }
 
-// requireWithin checks that they got what the limit says, and a share of it at least.
-// The machine may be as busy as it likes. The capacity was spent before the first refusal,
-// and the last process was refused after that. In between nothing is lost, unless
-// all processes stop for as long as the bucket needs to fill.
+// requireWithin checks that the processes got at most what the limit allows, and at least
+// a share of it, on any busy machine. The capacity was taken before the first refusal, and
+// the last process was refused after that. In between no tokens are lost, unless all
+// processes stop for as long as the bucket needs to fill.
 func (s total) requireWithin(t *testing.T, l tokenbucket.Limit, share float64) {
 	t.Helper()
 	s.requireAtMost(t, l.Capacity, l.RefillPerSec)
