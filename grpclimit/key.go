@@ -18,8 +18,8 @@ import (
 // bucket of the limiter. It is called by any number of goroutines. A call for
 // which it returns "" counts by its address, under a key that no other key can equal. It
 // overrides WithMetadataKey and WithAPIKey. By default, and for nil, the key is the peer's
-// address: an IPv4 address whole, an IPv6 address by its first 64 bits, without port and
-// zone.
+// address without port and zone: all of an IPv4 address, the first 64 bits of an IPv6
+// address.
 func WithKey(key func(ctx context.Context, fullMethod string) string) Option {
 	return func(c *config) { c.key = key }
 }

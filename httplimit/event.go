@@ -35,7 +35,8 @@ type Event struct {
 	Fallback bool // whether the fallback decided
 	Refused  bool // with 429, or with 503 if no limiter could decide; also set if WithReportOnly admits it
 
-	// ReportOnly is whether WithReportOnly is set: then the request goes on in any case.
+	// ReportOnly reports whether WithReportOnly is set: then the request goes on in any
+	// case.
 	ReportOnly bool
 
 	Err error // of the limiter, and of the fallback, if they failed

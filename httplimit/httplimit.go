@@ -4,11 +4,11 @@
 //
 // # Server
 //
-// [New] makes middleware of the shape func(http.Handler) http.Handler, for any
-// router. The middleware asks a [Limiter]: [PerKey] has a bucket for every client, [Shared]
-// has one for all, and [Both] takes from two limiters. The middleware does not wrap the
-// http.ResponseWriter, so everything that an http.ResponseController can do works in
-// handlers behind it. It sets
+// [New] makes middleware, a func(http.Handler) http.Handler, for any router. The middleware
+// asks a [Limiter]: [PerKey] has a bucket for every client, [Shared] has one for all, and
+// [Both] takes from two limiters. The middleware does not wrap the http.ResponseWriter, so
+// everything that an http.ResponseController can do works in handlers behind it. It sets
+// these fields:
 //
 //	field                  when          value
 //	X-RateLimit-Limit      always    [1] the capacity, in whole tokens
@@ -24,10 +24,10 @@
 //	[3] RFC 9110, section 10.2.3
 //	[4] RFC 9111, section 5.2.2.5
 //
-// and refuses with 429 (RFC 6585, section 4) and an application/problem+json body
-// (RFC 9457) of the type quota-exceeded, which [2] registers. A field that a handler
-// sets itself replaces the one set here. The middleware never adds a Retry-After to the
-// answer of a handler.
+// It refuses with 429 (RFC 6585, section 4) and an application/problem+json body (RFC
+// 9457) of the type quota-exceeded, which [2] registers. A field that a handler sets
+// itself replaces the one set here. The middleware never adds a Retry-After to the answer
+// of a handler.
 //
 // Clients should use at most r tokens in the next t seconds. So on admission t is the time
 // to refill r tokens or, if r is 0, to refill one token; on a refusal t is the Retry-After.
@@ -52,9 +52,9 @@
 // WithPolicyNames. RateLimit and RateLimit-Policy list the items of both, outermost
 // first. The X-RateLimit fields are those with less remaining.
 //
-// If the inner limit refuses, the tokens that the outer one has taken stay taken, and
-// other requests with the outer key cannot use them. To give them back, use
-// WithAdmission outside and an observer inside:
+// If the inner limit refuses, the outer one has already taken its tokens, and other
+// requests with the outer key cannot use them. To give the tokens back, use WithAdmission
+// outside and an observer inside:
 //
 //	httplimit.WithObserver(func(e httplimit.Event) {
 //		if outer := httplimit.AdmissionFromContext(e.Request.Context()); e.Refused {

@@ -22,8 +22,8 @@ func WithKey(key func(*http.Request) string) Option {
 
 // WithKeyHeader makes the key from the value of a header field, for example a tenant's
 // name. If several fields are named, here or by WithAPIKey, the first one that is not
-// empty counts. A request without any of them counts by its address. Host is the name of
-// the server in the request.
+// empty counts. A request without any of them counts by its address. The name "Host"
+// stands for the host of the request.
 //
 // The key is the name of the field, a colon and the value. It is never the same as the key
 // of an address. The key of a field whose name begins with "!" gets another "!" in front.
@@ -33,7 +33,7 @@ func WithKey(key func(*http.Request) string) Option {
 // A value of more than 64 bytes is replaced by its SHA-256. A client that may send any
 // value gets a full bucket for each: let an outer layer check the value, or bound the
 // number of keys. A name that no header field can have is an ErrInvalidOption. By default,
-// no field counts.
+// no field is read.
 func WithKeyHeader(names ...string) Option {
 	return withKeyHeaders(names, false)
 }
@@ -41,7 +41,7 @@ func WithKeyHeader(names ...string) Option {
 // WithAPIKey is like WithKeyHeader, for secrets: the key contains the SHA-256 of the
 // value, so that the secret is neither in logs nor in a store. In Authorization only the
 // part after the scheme counts. Do not use WithAPIKey for schemes that sign each request:
-// each request would have its own key. By default, no field counts.
+// each request would have its own key. By default, no field is read.
 func WithAPIKey(names ...string) Option {
 	return withKeyHeaders(names, true)
 }

@@ -29,15 +29,15 @@ func WithForwarded(prefixes ...netip.Prefix) Option {
 	return withSource(source{option: "WithForwarded", field: "Forwarded", cut: cutLastForwarded, parse: parseForwarded}, prefixes)
 }
 
-// WithTrustedHeader reads the client's address from a field that a proxy sets to that
-// one address, such as CF-Connecting-IP, X-Real-IP or Fly-Client-IP, if the peer's address
-// is in one of the prefixes. If the field is missing, has more than one line or is not an
-// address, the peer's address counts. The proxy must overwrite the field. If it passes on
-// the field that the client sent, clients can choose their address.
+// WithTrustedHeader reads the client's address from a field in which a proxy writes only
+// that address, such as CF-Connecting-IP, X-Real-IP or Fly-Client-IP. It does so if the
+// peer's address is in one of the prefixes. If the field is missing, has more than one
+// line or is not an address, the peer's address counts. The proxy must overwrite the
+// field. If it passes on the field that the client sent, clients can choose their address.
 //
 // Calling WithTrustedHeader again with the same name adds prefixes. No prefix, an invalid
-// one or an invalid name is an ErrInvalidOption, and so is a second option that
-// WithTrustedProxies lists. By default, no such field is read.
+// prefix or an invalid name is an ErrInvalidOption. So is any other of the options that
+// WithTrustedProxies lists, used at the same time. By default, no such field is read.
 func WithTrustedHeader(name string, prefixes ...netip.Prefix) Option {
 	name = http.CanonicalHeaderKey(name)
 	return withSource(source{option: "WithTrustedHeader(" + name + ")", field: name, parse: parseListed}, prefixes)
@@ -50,8 +50,9 @@ func WithTrustedHeader(name string, prefixes ...netip.Prefix) Option {
 // an element read on the way is not an address, the last address read counts.
 //
 // WithTrustedHops trusts every peer. Use it only if every request passes the proxies;
-// otherwise clients can choose their address. An n below 1 is an ErrInvalidOption, and so
-// is a second option that WithTrustedProxies lists. By default, the peer's address counts.
+// otherwise clients can choose their address. An n below 1 is an ErrInvalidOption. So is
+// any other of the options that WithTrustedProxies lists, used at the same time. By
+// default, the peer's address counts.
 func WithTrustedHops(n int) Option {
 	return addressOption(func(a *addresses) {
 		a.sources = append(a.sources, source{option: "WithTrustedHops", field: forwardedFor, cut: cutLast, parse: parseListed, byHops: true, hops: n})
@@ -93,9 +94,9 @@ type source struct {
 func (s *source) validate() error {
 	switch {
 	case s.byHops && s.hops < 1:
-		return invalid("WithTrustedHops(%d): choose 1 or more: the peer counts", s.hops)
+		return invalid("WithTrustedHops(%d): choose 1 or more, since the peer counts", s.hops)
 	case !isToken(s.field):
-		return invalid("%s: name a header field, by letters, digits and -", s.option)
+		return invalid("%s: name a header field, with letters, digits and -", s.option)
 	case s.isEmpty:
 		return invalid("%s without a prefix: pass the addresses of your proxies", s.option)
 	}

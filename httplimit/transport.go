@@ -76,8 +76,8 @@ type eachWaiter interface {
 //     as long as Retry-After says, in seconds or as a date. The pause holds every request
 //     to the host, not only the one that was refused. A date is compared with the Date
 //     field of the answer, if there is one, since the server's clock may differ. A 429
-//     without Retry-After, or with one that is malformed, 0 or past, pauses for as long
-//     as WithDefaultPause says; such a 503 does not pause. WithTooFast adds statuses,
+//     whose Retry-After is missing, malformed, 0 or in the past pauses for the time of
+//     WithDefaultPause; such a 503 does not pause. WithTooFast adds statuses, and
 //     WithTooFastFunc decides by the whole answer.
 //   - A pause is never longer than WithLongestPause, 5 minutes by default. If a server
 //     demands a longer one, the pause lasts only for WithLongestPause, and the caller gets
@@ -91,7 +91,7 @@ type eachWaiter interface {
 // connection meanwhile, the request is sent again, provided that nothing of it was written
 // and that it has no body or has GetBody. If its context ends meanwhile, the server does
 // not get it. With http.Transport.MaxConnsPerHost, other requests cannot use the
-// connection of a held request. Some requests can still go out in a pause:
+// connection of a held request. Some requests can still be sent during a pause:
 //
 //   - with a base that does not call the hook GotConn of net/http/httptrace before it
 //     writes; http.Transport does, for HTTP/1 and HTTP/2
@@ -100,8 +100,8 @@ type eachWaiter interface {
 //   - requests that are written after the refusing answer has arrived and before RoundTrip
 //     has read its header
 //
-// A request that costs 0 does not wait and is not held by a pause, as everywhere in
-// this module; its retries are.
+// As everywhere in this module, a request that costs 0 does not wait and is not held by a
+// pause. Only its retries wait for the end of the pause.
 //
 // If the server refuses, RoundTrip returns the answer and no error. RoundTrip returns
 // errors of the bucket's Wait and of the base unchanged, and context.Cause if the context

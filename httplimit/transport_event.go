@@ -32,7 +32,7 @@ type PauseReason string
 // The reasons of pauses.
 const (
 	PausedByRetryAfter PauseReason = "Retry-After"   // the field says how long
-	PausedByFields     PauseReason = "rate limit"    // the fields of WithRateLimitFields say that nothing is left, and for how long
+	PausedByFields     PauseReason = "rate limit"    // the fields of WithRateLimitFields say that no tokens are left, and for how long
 	PausedByDefault    PauseReason = "default pause" // the answer says "too fast" but not for how long: see WithDefaultPause
 )
 

@@ -132,14 +132,14 @@ func WithTransportCost(cost func(*http.Request) float64) TransportOption {
 }
 
 // WithTransportCostEach sets a function that returns what a request costs: one cost for
-// each limit of the buckets, in tokens, in the order of their limits. For example, a
-// request costs 1 request and 400 tokens of a language model. The request waits until all
-// costs can be taken, and then takes all of them at once. The function must not read the
-// request's body, and must not change the slice after it has returned it. Any number of
-// goroutines call it. A request is not sent if the number of costs is not the number of
-// limits, or if a cost is negative, NaN or above its limit's capacity; Bucket.WaitEach
-// lists the errors. A limit with a cost of 0 does not count; if all costs are 0, the
-// request is free.
+// each limit of the buckets, in tokens, in the order of their limits. An example is 1 for
+// a limit of requests and 400 for a limit of a language model's tokens. The request waits
+// until all costs can be taken, and then takes all of them at once. The function must not
+// read the request's body, and must not change the slice after it has returned it. Any
+// number of goroutines call it. A request is not sent if the number of costs is not the
+// number of limits, or if a cost is negative, NaN or above its limit's capacity;
+// Bucket.WaitEach lists the errors. A limit with a cost of 0 does not count; if all costs
+// are 0, the request is free.
 //
 // NewTransport returns ErrInvalidOption if the buckets have no method WaitEach, see
 // HostBuckets. It also does so together with WithRateLimitFields, because those fields
@@ -233,8 +233,8 @@ func WithRateLimitFields() TransportOption {
 // sent again only if that is safe: it has an idempotent method or the field Idempotency-Key
 // or X-Idempotency-Key, and it has no body or has GetBody, which http.NewRequest sets for
 // the usual kinds of body. Each retry waits for the end of the pause and for its tokens;
-// the tokens of refused attempts stay spent. If the last attempt is refused, or if the
-// context's deadline would pass before the retry, RoundTrip returns the refusing answer
+// the tokens of refused attempts are not given back. If the last attempt is refused, or if
+// the context's deadline would pass before the retry, RoundTrip returns the refusing answer
 // and no error.
 //
 // With retries, pauses after a refusal are longer by a random time, the jitter, so that

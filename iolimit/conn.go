@@ -13,16 +13,16 @@ type Option func(*config)
 
 type config struct{ read, write []*tokenbucket.Bucket }
 
-// WithRead limits Read to the rate of each of the buckets. A stream pays them in the order
-// given; nil ones are ignored. A further WithRead adds buckets. By default, reading has no
-// limit.
+// WithRead limits Read to the rate of each of the buckets. A stream takes tokens from them
+// in the order given; nil buckets are ignored. A further WithRead adds buckets. By
+// default, reading has no limit.
 func WithRead(buckets ...*tokenbucket.Bucket) Option {
 	return func(c *config) { c.read = append(c.read, buckets...) }
 }
 
-// WithWrite limits Write to the rate of each of the buckets. A stream pays them in the order
-// given; nil ones are ignored. A further WithWrite adds buckets. By default, writing has no
-// limit.
+// WithWrite limits Write to the rate of each of the buckets. A stream takes tokens from them
+// in the order given; nil buckets are ignored. A further WithWrite adds buckets. By default,
+// writing has no limit.
 func WithWrite(buckets ...*tokenbucket.Bucket) Option {
 	return func(c *config) { c.write = append(c.write, buckets...) }
 }

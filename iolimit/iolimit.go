@@ -19,9 +19,10 @@
 // granted chunk may leave later, because a timer is late or the peer is slow. So in a window
 // of t, the bytes that leave may be more than that by one chunk for each stream.
 //
-// With several buckets this is the bound of the last one. For an earlier bucket, a stream
-// may carry one more chunk after it has waited for a later bucket. Put a bucket of the
-// stream's own first and a shared one last.
+// With several buckets, this bound holds for the last one. For an earlier bucket, each
+// stream may add one more chunk: one that the earlier bucket has granted while the stream
+// still waits for a later one. Put a bucket of the stream's own first and a shared one
+// last.
 //
 // # Shortcuts
 //

@@ -1,12 +1,13 @@
-// Package keyed keeps one token bucket for each of millions of keys: the clients
-// of a gateway, the hosts that a crawler is polite to. It decides as
-// tokenbucket.Bucket does, with the same arithmetic, in 16 bytes per key and limit.
+// Package keyed keeps one token bucket for each of millions of keys, such as the clients
+// of a gateway or the hosts that a crawler visits. It decides as tokenbucket.Bucket does,
+// with the same arithmetic, in 16 bytes per key and limit.
 //
 // A bucket that has had time to fill is the same as one never seen. Exactly those
 // buckets are forgotten, so no client gets tokens early. There is no time to live to
-// choose and no background goroutine. A key is remembered for at most capacity / refill
-// after its last request, and until some later calls have looked at it. The key itself may
-// stay in memory longer, in a slot that no other key needs, but Len does not count it.
+// choose and no background goroutine. A key is remembered until its bucket is full and a
+// later call has swept it. Without debt and pauses, a bucket is full at most capacity /
+// refill after the last request. The key itself may stay in memory longer, in a slot that
+// no other key needs, but Len does not count it.
 //
 // A million keys take 45 bytes each with one limit and 66 with two. The bytes of the key
 // itself are not counted: go test -run TestBytesPerKey -v ./keyed. A call sweeps about a
@@ -199,8 +200,8 @@ func (b *Buckets[K]) Refund(key K, cost float64) error {
 	return v.limits.Refund(v.states, v.at, cost)
 }
 
-// Charge takes the cost, in tokens, from the key's bucket even if the bucket holds less, as
-// Bucket.Charge does.
+// Charge takes the cost, in tokens, from the key's bucket even if the bucket holds fewer,
+// as Bucket.Charge does.
 func (b *Buckets[K]) Charge(key K, cost float64) error {
 	var v visit[K]
 	b.enter(&v, key)

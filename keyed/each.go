@@ -65,7 +65,7 @@ func (b *Buckets[K]) RefundEach(key K, costs ...float64) error {
 }
 
 // ChargeEach takes one cost from each limit of the key's bucket, even if the bucket holds
-// less, as Bucket.ChargeEach does.
+// fewer tokens, as Bucket.ChargeEach does.
 func (b *Buckets[K]) ChargeEach(key K, costs ...float64) error {
 	var v visit[K]
 	b.enter(&v, key)

@@ -34,17 +34,16 @@ func newConfig(limit tokenbucket.Limit, opts []Option) (config, error) {
 	return c, c.limits.Validate()
 }
 
-// WithClock sets the clock that the buckets read and sleep on. By default, and for
-// nil, it is the system clock.
+// WithClock sets the clock that the buckets read and on which callers sleep. By default,
+// and for nil, it is the system clock.
 func WithClock(clock tokenbucket.Clock) Option {
 	return func(c *config) { c.clock = clock }
 }
 
-// WithMaxKeys bounds how many keys are remembered at once, n at least 1. A new key
-// that finds no room shares one overflow bucket with the other new keys until there is
-// room: a charge or a pause of one of them counts for all of them.
-// Any caller of Forget can make the overflow bucket full. By default, there is no
-// bound but memory.
+// WithMaxKeys bounds how many keys are remembered at once, n at least 1. If there is no
+// room for a new key, it shares one overflow bucket with the other new keys until there
+// is room: a charge or a pause of one of them counts for all of them. Any caller of
+// Forget can make the overflow bucket full. By default, there is no bound but memory.
 //
 // Forgetting the oldest key instead would not be safe. A client that makes up enough keys
 // would get all others forgotten, and each forgotten key gets a full bucket. With the
@@ -64,8 +63,8 @@ func WithMaxKeys(n int) Option {
 // bounds the queue of the overflow bucket of WithMaxKeys.
 // By default, there is no bound.
 //
-// Set it where callers are not trusted: some calls take longer the longer the queue of
-// their key is, as Bucket.Wait says.
+// Set it if callers are not trusted: some calls for a key with a long queue are slow; see
+// Bucket.Wait.
 func WithMaxWaiters(n int) Option {
 	return func(c *config) { c.maxWaiters = n }
 }

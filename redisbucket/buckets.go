@@ -1,6 +1,6 @@
 // Package redisbucket shares token buckets between machines, one for each key, on
-// Redis or Valkey: any number of processes with the same limits and prefix together
-// get no more than the limits. It decides as package tokenbucket does.
+// Redis or Valkey: any number of processes with the same limits and prefix together get
+// no more than the limits allow. It decides as package tokenbucket does.
 //
 // A bucket is one value under one key, so it can be in any slot of a cluster, and a
 // decision is one script in one round trip. The time is the server's: the clocks of

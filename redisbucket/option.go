@@ -75,9 +75,9 @@ func WithPrefix(prefix string) Option {
 	return func(c *config) { c.prefix = prefix }
 }
 
-// WithTimeout sets how long a call may wait for the server, above 0, whatever the client's
-// own timeouts are. The time that Wait sleeps does not count. By default, it is half a
-// second.
+// WithTimeout sets how long a call may wait for the server, above 0, regardless of the
+// client's own timeouts. The time that Wait sleeps does not count. By default, it is half
+// a second.
 func WithTimeout(timeout time.Duration) Option {
 	return func(c *config) { c.timeout = timeout }
 }
@@ -94,7 +94,8 @@ func WithBreak(pause time.Duration) Option {
 
 // Fallback decides while the server cannot, for example a *keyed.Buckets[string]. It may also
 // have the methods Charge, Peek, TakeEach, WaitEach, RefundEach, ChargeEach and PeekEach of
-// *keyed.Buckets[string]; the calls of that name return ErrUnavailable without them.
+// *keyed.Buckets[string]; without such a method, the call of that name returns
+// ErrUnavailable.
 type Fallback interface {
 	Take(key string, cost float64) tokenbucket.Decision
 	Wait(ctx context.Context, key string, cost float64) error
@@ -131,9 +132,9 @@ func WithInstrument(instrument func(redis.UniversalClient)) Option {
 
 // WithLease makes each process take more tokens than a request needs, and keep them for the
 // next requests, so that a hot key does not cost a round trip each time. A Take or TryAcquire
-// takes its cost and as many whole tokens as the bucket has, up to tokens in all. The next
-// calls spend them in the process. The rest is given back maxAge after it was taken, or by
-// Close, which the program must call.
+// takes its cost, and as many further whole tokens as the bucket has, up to tokens in all.
+// The next calls spend them in the process. The rest is given back maxAge after it was taken,
+// or by Close, which the program must call.
 //
 // A key gets a lease when it is requested again within maxAge, or at once while fewer than
 // four keys have one. At most MaxLeases keys have leases at a time. Requests for other keys

@@ -21,8 +21,8 @@ import (
 //
 // If the context ends while Wait sleeps, the cost is given back, which may take as long as
 // the timeout of WithTimeout. Later requests get the tokens; callers that sleep already are
-// not woken. If the server does not answer then, or the process dies, the tokens are lost:
-// the bucket has fewer, once.
+// not woken. If the server does not answer then, or the process dies, these tokens are
+// lost.
 func (b *Buckets) Wait(ctx context.Context, key string, cost float64) error {
 	return b.wait(ctx, key, price{cost: cost})
 }
