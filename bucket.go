@@ -150,7 +150,8 @@ func (b *Bucket) Wait(ctx context.Context, cost float64) error {
 	return err
 }
 
-// waitAgain is Wait that uses a waiter again: kept, which an earlier call returned, or nil.
+// waitAgain is like Wait, but uses a waiter again: pass the one that an earlier call
+// returned, or nil. It returns the waiter for the next call.
 func (b *Bucket) waitAgain(ctx context.Context, cost float64, kept *waiter) (*waiter, error) {
 	if err := ctx.Err(); err != nil {
 		return kept, err

@@ -17,8 +17,8 @@ import (
 //
 // An anchor above 0 means that all limits were full at base + anchor, in nanoseconds. Spent is
 // the number of whole tokens that were taken since then. An anchor of 0 stands for the states
-// at the start of the epoch, if they are different ones. So the states are a function of the
-// word, and the word changes as Limits.spend changes the states:
+// at the start of the epoch, if these cannot be written in that form. So the states are a
+// function of the word, and the word changes as Limits.spend changes the states:
 //
 //	no limit is full:     word + cost
 //	all limits are full:  (now - base) << anchorShift | cost
@@ -52,7 +52,7 @@ type epoch struct {
 	_       [56]byte
 	word    atomic.Uint64 // or epochOver
 	_       [56]byte
-	refused refusal // by the first word, before there is one
+	refused refusal // before the first refusal, its word is the epoch's first word
 	_       [32]byte
 }
 
@@ -137,14 +137,14 @@ func (e *epoch) take(t *timeline.Timeline, cost float64) (a answer, decided bool
 }
 
 // spendQuickly returns the word after a cost in the two most frequent cases: all limits are
-// full, or no limit is full and the cost needs no refill. It compares whole numbers, and the
-// number of limits does not matter. In other cases it returns false.
+// full, or no limit is full and the cost needs no refill. It compares whole numbers, and its
+// time does not depend on the number of limits. In other cases it returns false.
 //
-// The result is that of wait and spend. A limit is full if gain has reached need, which is so
-// when the spent tokens have been refilled. Each of them takes from fastest to slowest
-// nanoseconds. Gain and need round once each, so gain is not below need if the time has passed.
-// If it has not, at least 1 ns of at most 2^46 ns is missing, which is more than is rounded.
-// The sums do not overflow, because slowest and fastest are at most 1 << (64 - anchorShift).
+// The result is that of wait and spend. A limit is full if gain has reached need, that is, when
+// the spent tokens have been refilled. Each of them takes from fastest to slowest nanoseconds.
+// Gain and need round once each, so gain is not below need if the time has passed. If it has
+// not, at least 1 ns of at most 2^46 ns is missing, which is more than is rounded. The sums do
+// not overflow, because slowest and fastest are at most 1 << (64 - anchorShift).
 func (e *epoch) spendQuickly(word, at, cost uint64) (next uint64, ok bool) {
 	anchor, spent := e.split(word)
 	if anchor == 0 || at > maxElapsed {

@@ -70,8 +70,8 @@ func (q *queue) lower(tokens float64) {
 	}
 }
 
-// advance takes note of a reading of the clock, serves the waiters that are due, and
-// returns the instant that the reading counts as.
+// advance stores a reading of the clock, serves the waiters that are due, and returns the
+// instant that the reading counts as.
 func (q *queue) advance(now time.Duration) time.Duration {
 	q.latest = max(q.latest, now)
 	if q.head != nil {

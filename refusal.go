@@ -7,22 +7,24 @@ import (
 	"github.com/aa014e13/tokenbucket/internal/timeline"
 )
 
-// refusal is a recent refusal of an epoch, the first one by its word. Equal requests are
-// refused by it without arithmetic, so a flood of them only reads.
+// refusal is a recent refusal of an epoch: a word of the epoch, a cost, and the instant
+// from which the cost is admitted. Calls with the same word and cost are refused without
+// arithmetic, so a flood of equal requests only reads memory.
 //
-// One goroutine at a time writes a refusal, and each refusal is by a later word than the one
-// before. Others may load a mixture of two refusals meanwhile. But then the later word was the
-// epoch's word before it was written. So if a word is loaded first, and still is the epoch's
-// word at the end, the cost and the instant are those of that word.
+// One goroutine at a time writes a refusal, and each refusal has a later word than the one
+// before. Another goroutine may load a mixture of two refusals while one is written. But the
+// later word is the epoch's word before it is written here. So a reader first loads the word,
+// then cost and instant, and then checks that the epoch still has this word: if so, cost and
+// instant belong to it.
 type refusal struct {
 	word    atomic.Uint64
-	cost    atomic.Uint64 // whole tokens, at least 1; 0: nothing is written
+	cost    atomic.Uint64 // whole tokens, at least 1; 0 before the first refusal
 	due     atomic.Int64  // the instant at which the cost is admitted
 	writing atomic.Bool
 }
 
-// wait returns how long a cost has to wait at now, or 0 if the refusal is another one. The
-// caller has to check that the word still is the epoch's word.
+// wait returns how long a cost has to wait at now, or 0 if the refusal has another word or
+// cost. Afterwards the caller must check that the epoch still has the word.
 func (r *refusal) wait(word, cost uint64, now time.Duration) time.Duration {
 	if cost == 0 || r.word.Load() != word || r.cost.Load() != cost {
 		return 0
@@ -30,7 +32,8 @@ func (r *refusal) wait(word, cost uint64, now time.Duration) time.Duration {
 	return max(0, time.Duration(r.due.Load())-now)
 }
 
-// note writes a refusal, unless one by the same word or a later one is written or being written.
+// note writes a refusal, unless there is one with the same or a later word, or another goroutine
+// is writing one.
 func (r *refusal) note(word, cost uint64, now, wait time.Duration) {
 	due := timeline.Later(now, wait)
 	if due == Never || r.isNoted(word) || !r.writing.CompareAndSwap(false, true) {

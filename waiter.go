@@ -12,7 +12,7 @@ type waiter struct {
 	prev, next *waiter
 	number     uint64 // increases along the queue
 	left       bool   // it is no longer queued
-	awake      bool   // its goroutine looks whether it may leave, so it needs no nudge
+	awake      bool   // its goroutine runs and checks whether it may leave, so it needs no nudge
 	err        error  // why it left, nil if it was granted its cost
 
 	// The turn, if it is planned: the instant of the grant, and the states after it.
@@ -45,11 +45,11 @@ func newWaiter(sleeps bool) *waiter {
 	return w
 }
 
-// begin prepares a waiter for a place in the queue. It may have had one before: then its
-// timer and its channel are used again.
+// begin prepares a waiter for a place in the queue. If it has had one before, its timer
+// and its channel are used again.
 func (w *waiter) begin(p price, limits int) {
 	if len(w.nudges) > 0 {
-		<-w.nudges // from when it left
+		<-w.nudges // sent when it left its last place
 	}
 	*w = waiter{cost: p.all, nudges: w.nudges, timer: w.timer}
 	if limits != 1 {

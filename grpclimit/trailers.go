@@ -9,9 +9,9 @@ import (
 	"github.com/aa014e13/tokenbucket/httplimit"
 )
 
-// trailers is a cache of the trailers of calls that go on, by the hash of ratelimit: most values
-// are those of a recent call. Each entry is immutable, so readers need no lock, and calls can
-// share it: SetTrailer copies its argument, as metadata.Join does.
+// trailers is a cache of the trailers of admitted calls, by the hash of ratelimit: most calls
+// have the values of a recent one. Each entry is immutable, so readers need no lock, and calls
+// can share it: SetTrailer copies its argument, as metadata.Join does.
 type trailers [256]atomic.Pointer[trailer]
 
 var trailerSeed = maphash.MakeSeed()
@@ -22,7 +22,7 @@ type trailer struct {
 	metadata metadata.MD
 }
 
-// of returns the trailers of a call that goes on, nil if it has none.
+// of returns the trailers of an admitted call, nil if it has none.
 func (t *trailers) of(a *httplimit.Answer) metadata.MD {
 	figures := a.AppendRateLimit(make([]byte, 0, 96))
 	if len(figures) == 0 {

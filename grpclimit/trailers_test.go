@@ -14,8 +14,8 @@ import (
 	"github.com/aa014e13/tokenbucket/keyed"
 )
 
-// Calls with the same figures share their trailers inside the interceptor. What a handler adds
-// to the trailers of its own call is not in those of the next.
+// Calls with the same figures share their trailers inside the interceptor. Trailers that a
+// handler adds to its own call do not appear in the next call.
 func TestHandlersTrailersStayApart(t *testing.T) {
 	s := &setup{limiter: perKey(t, tokenbucket.Limit{Capacity: 10, RefillPerSec: 1e-3}), opts: []grpclimit.Option{free}}
 	client := s.client(t, true)

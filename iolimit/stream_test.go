@@ -29,7 +29,7 @@ type moved struct {
 	n  int
 }
 
-// sink keeps what is written to it. It is for one goroutine.
+// sink keeps the bytes that are written to it. It is for one goroutine.
 type sink struct {
 	start time.Time
 	bytes.Buffer
@@ -100,7 +100,8 @@ func run(call func([]byte) (int, error), p []byte) <-chan result {
 	return done
 }
 
-// requireResult compares a result with what is expected; the error by errors.Is.
+// requireResult compares a result with the expected one; it compares the error with
+// errors.Is.
 func requireResult(t *testing.T, n int, err error, at time.Duration, got result) {
 	t.Helper()
 	require.Equal(t, n, got.n)

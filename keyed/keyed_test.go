@@ -232,8 +232,8 @@ func TestLemmy4560(t *testing.T) {
 	require.Equal(t, 2.0, b.Tokens("a"))
 }
 
-// sweepAll calls Tokens for so many new keys that every shard is swept. These keys are
-// not remembered.
+// sweepAll calls Tokens for new keys until every shard has been swept. These keys are not
+// remembered.
 func sweepAll(b *keyed.Buckets[string]) {
 	for i := 0; i < 100_000 || b.Len() > 0 && i < 2_000_000; i++ {
 		b.Tokens("sweep " + strconv.Itoa(i))

@@ -226,7 +226,8 @@ func (s *server) isUnknown(err error) bool {
 	return err != nil && s.kind(err) == KindReply && strings.Contains(err.Error(), "NOSCRIPT")
 }
 
-// finish delivers an answer. If the caller has left, it gives back what was taken.
+// finish delivers an answer. If the caller has left, it gives back the tokens that were
+// taken.
 func (s *server) finish(e *exchange, text string, err error) {
 	if err == nil || s.kind(err) == KindReply {
 		s.succeed(e.request.key)

@@ -33,7 +33,7 @@ type lease struct {
 // reading is the state of a key's bucket on the server, from an answer. The server's
 // instant now lies between asked and arrived.
 type reading struct {
-	states         []tokenbucket.State // without what was taken for the lease; not changed after gain
+	states         []tokenbucket.State // without the tokens of the lease; not changed after gain
 	now            time.Duration       // by the server's clock
 	asked, arrived time.Duration       // by the local clock
 }

@@ -827,7 +827,7 @@ func TestLeaseConfiguration(t *testing.T) {
 }
 
 // The first decision takes a hundred tokens on the server; the others cost no round
-// trip. Close gives back what is left.
+// trip. Close gives the rest back.
 func ExampleWithLease() {
 	addr, stop := exampleServer()
 	defer stop()

@@ -40,7 +40,7 @@ const (
 	Admitted    Outcome = "admitted"
 	Refused     Outcome = "refused"      // Envoy calls it over_limit
 	WouldRefuse Outcome = "would_refuse" // refused, but admitted since refusals are only reported
-	Fallback    Outcome = "fallback"     // admitted by the fallback; what it refuses is refused
+	Fallback    Outcome = "fallback"     // admitted by the fallback; its refusals count as refused
 	Error       Outcome = "error"        // no limiter decided, or a client's request got no answer
 )
 

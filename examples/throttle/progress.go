@@ -88,7 +88,7 @@ func (p *progress) drawUntil(ctx context.Context) {
 func (p *progress) drawLocked(text string) {
 	var b strings.Builder
 	if p.drawn > 0 {
-		fmt.Fprintf(&b, "\x1b[%dA\x1b[J", p.drawn) // up, and erase what is below
+		fmt.Fprintf(&b, "\x1b[%dA\x1b[J", p.drawn) // up, and erase the lines below
 	}
 	b.WriteString(text)
 	p.drawn = 0

@@ -1,15 +1,15 @@
-// Package sleeper lets the packages of this module wait for buckets often, and allocate
-// nothing for a wait.
+// Package sleeper lets the packages of this module wait for buckets often without
+// allocating memory for each wait.
 package sleeper
 
 import "context"
 
 // Sleeper waits for one bucket after another. It keeps the timer and the channel of a wait
-// for the next one. The zero Sleeper is ready. It is for one goroutine at a time, and for one
-// testing/synctest bubble.
+// for the next one. The zero Sleeper is ready to use. Only one goroutine at a time, and only
+// one testing/synctest bubble, may use a Sleeper.
 type Sleeper struct{ kept any }
 
-// Wait is the Wait of a bucket, which is a *tokenbucket.Bucket.
+// Wait calls Wait of a bucket, which must be a *tokenbucket.Bucket.
 func (s *Sleeper) Wait(ctx context.Context, bucket any, cost float64) (err error) {
 	s.kept, err = wait(ctx, bucket, cost, s.kept)
 	return err
@@ -17,8 +17,8 @@ func (s *Sleeper) Wait(ctx context.Context, bucket any, cost float64) (err error
 
 var wait WaitFunc
 
-// WaitFunc waits for a bucket. It gets what the last call of the same Sleeper returned, at
-// first nil.
+// WaitFunc waits for a bucket. kept is the first result of the Sleeper's previous call, or
+// nil at the first call.
 type WaitFunc func(ctx context.Context, bucket any, cost float64, kept any) (any, error)
 
 // Use sets how all Sleepers wait. Package tokenbucket calls it when it is initialized, since

@@ -14,8 +14,8 @@ import (
 	"github.com/aa014e13/tokenbucket/internal/testing/waittest"
 )
 
-// sleepers is a bucket whose callers wait with few Sleepers, so that each is used again after
-// all kinds of waits.
+// sleepers is a bucket whose callers share a few Sleepers, so that each Sleeper is used again
+// after all kinds of waits.
 type sleepers struct {
 	*tokenbucket.Bucket
 	mu   sync.Mutex
@@ -66,8 +66,8 @@ func TestWaitsDoNotAllocate(t *testing.T) {
 	})
 }
 
-// After an early end, the timer is still set. After an end by another call at the instant of
-// the timer, a nudge may be left. Neither may end the next wait.
+// If a wait ends early, the timer is still set. If another call ends it at the instant of
+// the timer, a nudge may be left. Neither of them may end the next wait.
 func TestNothingIsLeftOfAnEarlierWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		several := tokenbucket.WithLimit(tokenbucket.Limit{Capacity: 9, RefillPerSec: 2})
@@ -84,7 +84,8 @@ func TestNothingIsLeftOfAnEarlierWait(t *testing.T) {
 	})
 }
 
-// endings returns the nth way to end a wait of 2 s, and when it ends.
+// endings returns a function that ends a wait of 2 s in the nth way, and the instant of
+// that end.
 func endings(bucket *tokenbucket.Bucket, cancel func(), n int) (end func(), at time.Duration) {
 	switch n % 5 {
 	case 0:

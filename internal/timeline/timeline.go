@@ -82,8 +82,9 @@ func (t *Timeline) IsSteady() bool {
 	return isWatched
 }
 
-// After returns a channel on which the time is sent once d has elapsed. With the system clock
-// it is the channel of the timer in kept, which is made if it is nil, and set anew.
+// After returns a channel on which the time is sent once d has elapsed. With the system
+// clock, that is the channel of the timer in kept. After makes the timer if it is nil, and
+// sets it.
 func (t *Timeline) After(d time.Duration, kept **time.Timer) <-chan time.Time {
 	switch {
 	case t.Clock != nil:

@@ -61,8 +61,8 @@ func (f *fitting) caption() string {
 	return caption
 }
 
-// styles are those of the curves. They differ in dashes and widths, so that they can be told apart in
-// black and white.
+// styles are those of the curves. They differ in dashes and widths, so that they also differ in black
+// and white.
 var styles = []vgdraw.LineStyle{
 	{Color: color.Black, Width: vg.Points(2)},
 	{Color: color.RGBA{0x1f, 0x4e, 0x9e, 0xff}, Width: vg.Points(1.6), Dashes: []vg.Length{vg.Points(7), vg.Points(3)}},

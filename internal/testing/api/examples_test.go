@@ -8,7 +8,7 @@ import (
 	"github.com/aa014e13/tokenbucket/internal/testing/api"
 )
 
-// The documentation of every exported type shows how to use it.
+// The documentation of every exported type has an example.
 func TestEveryTypeHasAnExample(t *testing.T) {
 	forEachModule(t, func(t *testing.T, folder, name string) {
 		types, err := api.WithoutExample(folder, name)

@@ -145,7 +145,7 @@ func (m *model) turn(at time.Duration, states []tokenbucket.State, cost float64)
 	return timeline.Later(at, wait)
 }
 
-// restart serves the queue anew after a change of the states or the limits. It always
+// restart serves the queue from now after a change of the states or the limits. It always
 // returns true.
 func (m *model) restart() bool {
 	m.begins = m.now()
@@ -263,9 +263,9 @@ func (m *model) end() (at time.Duration, states []tokenbucket.State) {
 	return at, states
 }
 
-// take compares the whole decision if nobody waits and there is no pause, and otherwise
-// the wait only. The remaining tokens of an admission may count at the call's own reading
-// or at the latest one.
+// take compares the whole decision if no caller waits and there is no pause, and
+// otherwise only the wait. The remaining tokens of an admission may count at the call's
+// own reading or at the latest one.
 func (m *model) take(in input, out output) bool {
 	if !m.isOpen() {
 		wait, ok := m.tryAcquire(in, out.reading)

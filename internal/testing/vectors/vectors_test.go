@@ -19,7 +19,7 @@ import (
 	"github.com/aa014e13/tokenbucket/internal/testing/vectors"
 )
 
-var update = flag.Bool("update", false, "write testdata/limits.json anew")
+var update = flag.Bool("update", false, "write testdata/limits.json again")
 
 const (
 	ms   = time.Millisecond
@@ -35,7 +35,7 @@ func TestVectorsAreThere(t *testing.T) {
 	}
 }
 
-// The file as it is written: numbers, or fractions in quotes.
+// These types are the form of the file. Its values are numbers, or fractions in quotes.
 type (
 	exactLimit struct {
 		Capacity     string `json:"capacity"`
@@ -50,8 +50,9 @@ type (
 	}
 )
 
-// The sequences of one limit come from elsewhere, so the model that works out those
-// of several is held to them first: in the fractions themselves, with no tolerance.
+// The sequences with one limit were computed by another program. So the model, which
+// computes those with several limits, is first compared with them: in exact fractions,
+// without tolerance.
 func TestModelAgreesWithTheVectorsOfOneLimit(t *testing.T) {
 	var sequences []struct {
 		exactLimit
@@ -72,8 +73,8 @@ func TestModelAgreesWithTheVectorsOfOneLimit(t *testing.T) {
 	}
 }
 
-// The sequences of several limits are worked out by the model, and kept: this is the
-// test that they still are what it says.
+// The model has computed the sequences with several limits. This test checks that the
+// file still has the model's results.
 func TestModelAgreesWithTheVectorsOfSeveralLimits(t *testing.T) {
 	const file = "testdata/limits.json"
 	want := encode(generate())
@@ -119,11 +120,12 @@ func generate() []exactSequence {
 	return sequences
 }
 
-// client says what to ask for next, and when, given what came of the last request.
+// client returns the next request, and how long after the last one it comes. It gets the
+// wait of the last request.
 type client func(wait time.Duration) (after time.Duration, cost string, more bool)
 
-// greedy asks at once, and when it is refused a nanosecond too early and then at
-// the very instant.
+// greedy sends its requests at once. After a refusal, it comes back a nanosecond too
+// early, and then exactly after the wait.
 func greedy(requests int, costs ...string) client {
 	asked, early := 0, false
 	cost := costs[0]
@@ -138,7 +140,7 @@ func greedy(requests int, costs ...string) client {
 	}
 }
 
-// poll asks at regular times, whatever comes of it.
+// poll sends requests at regular intervals, whatever the answers.
 func poll(requests int, every time.Duration, costs ...string) client {
 	asked := 0
 	return func(time.Duration) (time.Duration, string, bool) {
@@ -147,7 +149,7 @@ func poll(requests int, every time.Duration, costs ...string) client {
 	}
 }
 
-// randomly asks at random, and seldom for what can never be met.
+// randomly sends random requests. A few of them can never be admitted.
 func randomly(random *rand.Rand, limits []exactLimit) client {
 	costs := []string{"1", "1", "1", "1/2", "3/10", "2", "2", "5", "0"}
 	cost := func() string { return costs[random.IntN(len(costs))] }
@@ -168,7 +170,8 @@ func randomly(random *rand.Rand, limits []exactLimit) client {
 	}
 }
 
-// randomLimits has refills and capacities that no float64 holds among them.
+// randomLimits returns limits. Some have refills and capacities that no float64 can
+// represent.
 func randomLimits(random *rand.Rand, n int) []exactLimit {
 	capacities := []string{"1", "3/2", "2", "5", "5", "10", "10", "30", "300", "17/10"}
 	refills := []string{"1/60", "1/12", "1/3", "1/2", "1", "10/13", "2", "7", "60", "1000"}
@@ -206,7 +209,7 @@ func row(now time.Duration, cost string, ok bool, wait time.Duration, tokens *bi
 	return json.RawMessage(fmt.Sprintf("[%d,%q,%t,%s,%v]", now, cost, ok, waits, level))
 }
 
-// newModel takes the fractions themselves, not the float64s next to them.
+// newModel uses the exact fractions, not the closest float64s.
 func newModel(limits ...exactLimit) *model.Bucket {
 	exact := make([]model.Limit, len(limits))
 	for i, l := range limits {

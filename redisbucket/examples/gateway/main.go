@@ -1,6 +1,6 @@
 // Command gateway is one service on two ports, as on two machines: both share their
-// clients' buckets on one Redis, so a client that alternates between them gets no
-// more than another. A read costs 1 token, an export 5.
+// clients' buckets on one Redis, so a client that uses both gets no more than any other
+// client. A read costs 1 token, an export 5.
 package main
 
 import (
@@ -42,7 +42,7 @@ func serve(ctx context.Context, addrs []string, server string, out io.Writer) er
 	defer stop()
 	failed := make(chan error, len(addrs))
 	for i, addr := range addrs {
-		client := redis.NewClient(&redis.Options{Addr: server}) // its own, as on another machine
+		client := redis.NewClient(&redis.Options{Addr: server}) // each service has its own client, as on another machine
 		defer client.Close()
 		if err := client.Ping(ctx).Err(); err != nil {
 			return fmt.Errorf("no Redis at %s: start one with: redis-server --save '': %w", server, err)
@@ -58,7 +58,7 @@ func serve(ctx context.Context, addrs []string, server string, out io.Writer) er
 		fmt.Fprintf(out, "curl -i http://%s/export\n", listener.Addr())
 		go func() { failed <- serveOne(ctx, listener, handler) }()
 	}
-	fmt.Fprintln(out, "10 tokens, one every 2 s, wherever you ask. Ctrl-C stops.")
+	fmt.Fprintln(out, "Each client has 10 tokens, and gets one every 2 s, on both ports together. Ctrl-C stops.")
 	var errs []error
 	for range addrs {
 		errs = append(errs, <-failed)
@@ -81,8 +81,8 @@ func serveOne(ctx context.Context, listener net.Listener, handler http.Handler) 
 	return nil
 }
 
-// newHandler returns the service of one of so many machines. While Redis is away
-// each of them gives its share of the limit.
+// newHandler returns the service of one of several machines. While Redis does not answer,
+// each machine has its share of the limit.
 func newHandler(client redis.UniversalClient, name string, machines int) (http.Handler, error) {
 	limit := tokenbucket.Limit{Capacity: 10, RefillPerSec: 0.5}
 	share := tokenbucket.Limit{Capacity: limit.Capacity / float64(machines), RefillPerSec: limit.RefillPerSec / float64(machines)}

@@ -34,7 +34,7 @@ func start(t *testing.T, server string) (urls []string) {
 	}
 	require.Len(t, urls, 2)
 	go func() {
-		for lines.Scan() { // what else it prints
+		for lines.Scan() { // discard the rest of its output
 		}
 	}()
 	return urls

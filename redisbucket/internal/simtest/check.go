@@ -79,8 +79,8 @@ type account struct {
 	key     string
 }
 
-// checkBalances: no process spends or gives back what it has not taken. Without faults it has
-// no tokens left in the end.
+// checkBalances: no process spends or gives back tokens that it has not taken. Without faults
+// it has no tokens left in the end.
 func (c *checker) checkBalances() {
 	for who, all := range c.movements() {
 		slices.SortStableFunc(all, func(a, b movement) int {

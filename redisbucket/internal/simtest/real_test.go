@@ -25,7 +25,7 @@ func newRealServer(t *testing.T) *realServer {
 	script := string(source)
 	for is, becomes := range map[string]string{
 		"redis.call('TIME')":            "{string.match(KEYS[2], '(%d+) (%d+)')}",
-		"math.ceil(filling * 1000), 1)": "math.ceil(filling * 1000), 1e6)", // what it writes is looked at afterwards
+		"math.ceil(filling * 1000), 1)": "math.ceil(filling * 1000), 1e6)", // so that the test can look at the key afterwards
 	} {
 		require.Contains(t, script, is)
 		script = strings.Replace(script, is, becomes, 1)
