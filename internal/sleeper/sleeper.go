@@ -11,7 +11,9 @@ type Sleeper struct{ kept any }
 
 // Wait calls Wait of a bucket, which must be a *tokenbucket.Bucket.
 func (s *Sleeper) Wait(ctx context.Context, bucket any, cost float64) (err error) {
-	s.kept, err = wait(ctx, bucket, cost, s.kept)
+	kept := s.kept
+	s.kept = nil // a clock that panics leaves the waiter in its queue
+	s.kept, err = wait(ctx, bucket, cost, kept)
 	return err
 }
 
