@@ -365,7 +365,7 @@ func (b *Bucket) admitOrQueue(ctx context.Context, p price, w *waiter, sleeps bo
 	if w == nil {
 		w = newWaiter(sleeps)
 	}
-	b.busy.decisions = 0 // the queue would soon end an epoch
+	b.busy.decisions = -decisionsAfterQueue
 	b.queue.push(now, p, w)
 	return w, nil
 }

@@ -308,7 +308,7 @@ func isWhole(cost float64) bool {
 
 // busy counts decisions that an epoch could make.
 type busy struct {
-	decisions int
+	decisions int           // below 0 after a waiter was queued
 	since     time.Duration // the instant of the first of them
 	anchors   time.Duration // the sum of the anchors, compared only for changes, so it may wrap
 }
@@ -316,6 +316,11 @@ type busy struct {
 // decisionsToEpoch is how many decisions in a short time start an epoch. Starting one
 // allocates, so buckets that are used rarely, or mostly for other calls, start none.
 const decisionsToEpoch = 16
+
+// decisionsAfterQueue is how many more decisions have to come first after a waiter was queued,
+// because the next waiter would end the epoch. A stream that waits for each burst of bytes
+// starts none.
+const decisionsAfterQueue = 240
 
 // noteDecisionLocked counts a decision, and starts an epoch after decisionsToEpoch of them in
 // a short time. It counts only decisions by the states alone, without a queue or a pause. An

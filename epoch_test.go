@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/aa014e13/tokenbucket"
+	"github.com/aa014e13/tokenbucket/internal/sleeper"
 	"github.com/aa014e13/tokenbucket/internal/testing/race"
 	"github.com/aa014e13/tokenbucket/internal/testing/waittest"
 )
@@ -377,4 +378,25 @@ func takeOrInterfere(t *testing.T, bucket *tokenbucket.Bucket, random *rand.Rand
 		assert.NoError(t, bucket.SetLimits(bucket.Limits()...))
 	}
 	return cost
+}
+
+// A waiter ends an epoch. So bursts of decisions with waits between them start none, and a
+// long row of decisions after a wait does.
+func TestShortBurstsBetweenWaitsKeepTheLock(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		start, bucket, waiter := time.Now(), newBucket(t, nil, Limit{1000, 1000}), sleeper.Sleeper{}
+		burst := func(decisions int) float64 {
+			return testing.AllocsPerRun(10, func() {
+				bucket.Fill()
+				for range decisions {
+					_, ok := bucket.TryAcquire(1)
+					require.True(t, ok)
+				}
+				require.NoError(t, waiter.Wait(t.Context(), bucket, 1000))
+			})
+		}
+		require.Zero(t, burst(200))
+		require.NotZero(t, burst(300))
+		require.Equal(t, 11*200*ms+11*300*ms, time.Since(start))
+	})
 }
