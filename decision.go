@@ -6,9 +6,9 @@ import (
 )
 
 // Decision is the answer to one request, with all that response headers need. With several
-// limits, Limit and Tokens are those of the limit that binds: after a refusal the limit
-// with the longest wait, after an admission the limit for which the same request would wait
-// longest next. On a tie it is the first of them.
+// limits, Limit and Tokens are those of the limit that binds. After a refusal, that is the
+// limit with the longest wait. After an admission, it is the limit for which the same
+// request would wait longest next. On a tie it is the first of them.
 type Decision struct {
 	OK     bool          // whether the request was admitted
 	Wait   time.Duration // until the same request would be admitted: 0 if OK, Never if no wait is long enough

@@ -24,14 +24,14 @@ import (
 //	all limits are full:  (now - base) << anchorShift | cost
 //
 // If the word cannot express the result, the lock decides, which ends the epoch. That is so
-// if some of several limits are full but not all, if a number needs more bits, if a
-// subtraction may round, or if a ledger is far away from its anchor.
+// in four cases: some of several limits are full but not all, a number needs more bits, a
+// subtraction may round, or a ledger is far away from its anchor.
 //
 // The word never decreases, so it never returns to a value that it had before. A cost
 // adds to the spent tokens, which are bounded and do not carry into the anchor. A limit
-// that is full although tokens were spent has been refilled since its anchor, so the
-// new anchor is a later one: if two goroutines read the same instant from the clock,
-// only the first of them finds the bucket full. The end of the epoch is the largest word.
+// that is full although tokens were spent has been refilled since its anchor, so the new
+// anchor is a later one. If two goroutines read the same instant from the clock, only the
+// first of them finds the bucket full. The end of the epoch is the largest word.
 //
 // This has two consequences. A compare-and-swap that succeeds has replaced the latest word.
 // And if a goroutine loads the same word twice, nothing was spent in between.

@@ -86,9 +86,10 @@ func WithTokens(initial float64) Option {
 //
 // The bucket refills for the time that has passed since. If the origin was stored, it has
 // lost its monotonic reading, and the wall clock measures that time. New returns
-// ErrInvalidOption if the number of states differs from the number of limits, if a state is
-// invalid (see [State.Validate]), or if the origin is 292 years away or more, such as the
-// zero time. With the system clock, the origin also has to be in the years 1885 to 2157.
+// ErrInvalidOption if the number of states differs from the number of limits, or if a state
+// is invalid (see [State.Validate]). It also does so if the origin is 292 years away or
+// more, such as the zero time. With the system clock, the origin also has to be in the
+// years 1885 to 2157.
 func WithState(origin time.Time, states []State) Option {
 	r := &resume{origin, slices.Clone(states)}
 	return func(c *config) { c.resume = r }

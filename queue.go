@@ -19,10 +19,10 @@ import (
 // The plan holds the turns of the waiters: when each is due, and the states after it. It is
 // computed from the head, as far as it was needed. A turn is computed by the same arithmetic
 // as a grant, ahead of time, so each waiter is granted its cost exactly when the plan says.
-// Because each planned waiter stores the states after its turn, a newcomer needs only the
-// last turn, serving the head leaves the plan as it is, and a waiter that gives up changes
-// only the turns behind it. A change of the states or the limits drops the plan; it is
-// computed again when it is needed.
+// Each planned waiter stores the states after its turn. So a newcomer needs only the last
+// turn, and serving the head leaves the plan as it is. A waiter that gives up changes only
+// the turns behind it. A change of the states or the limits drops the plan; it is computed
+// again when it is needed.
 type queue struct {
 	latest time.Duration // the latest reading of the clock
 	opens  time.Duration // the end of the latest pause; during a pause all states are anchored there

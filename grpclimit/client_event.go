@@ -19,9 +19,9 @@ type ClientEvent struct {
 }
 
 // WithClientObserver sets a function that is called once for each attempt at a call or at
-// opening a stream, also if its wait fails, and once more for each open stream that a
-// server refused. It is called by any number of goroutines. By default, and for nil, no
-// function is called.
+// opening a stream, also if its wait fails. It is called once more for each open stream
+// that a server refused. It is called by any number of goroutines. By default, and for
+// nil, no function is called.
 func WithClientObserver(observe func(ClientEvent)) ClientOption {
 	return func(c *clientConfig) { c.observe = observe }
 }

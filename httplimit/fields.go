@@ -171,8 +171,8 @@ func (p *policies) effectiveSeconds(d *tokenbucket.Decision, remaining int64) (t
 }
 
 // wholeSeconds returns a wait in seconds, rounded up. If the wait is longer than a
-// Duration can be, it returns the time to refill the tokens, or maxInteger if that time is
-// shorter, because then a pause makes the wait that long.
+// Duration can be, it returns the time to refill the tokens. If that time is shorter, a
+// pause makes the wait that long, and wholeSeconds returns maxInteger.
 func wholeSeconds(wait time.Duration, l tokenbucket.Limit, tokens float64) int64 {
 	if seconds, ok := tokenbucket.RetryAfter(wait); ok {
 		return seconds

@@ -7,8 +7,8 @@ import (
 
 // cutLastForwarded cuts the last element off a Forwarded list (RFC 7239, section 4),
 // in which quoted strings may have commas. It reads from the right, so that the element
-// of the nearest proxy does not depend on the text before it: a quote that a client has
-// opened and not closed cannot hide that element.
+// of the nearest proxy does not depend on the text before it. So a quote that a client
+// has opened and not closed cannot hide that element.
 func cutLastForwarded(list string) (rest, last string, more bool) {
 	for i := len(list) - 1; i >= 0; i-- {
 		switch list[i] {

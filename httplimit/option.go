@@ -151,16 +151,17 @@ func (c *config) settleCosts() error {
 // /export", "/users/{id}". The most specific pattern decides, as for a ServeMux;
 // a request that matches none costs 1, unless the pattern "/" sets another default.
 //
-// New returns ErrInvalidOption for a pattern that a ServeMux does not take and for one
-// that no request would match, such as "/files/:id" or "/files/*path" in another router's
-// syntax, ErrInvalidCost for a price that is negative or NaN, and ErrCostExceedsCapacity
-// for one above a capacity.
+// New returns ErrInvalidOption for a pattern that a ServeMux does not accept. It also
+// does so for a pattern that no request would match, such as "/files/:id" or
+// "/files/*path" in another router's syntax. It returns ErrInvalidCost for a price that
+// is negative or NaN, and ErrCostExceedsCapacity for a price above a capacity.
 //
 // Many routers serve more spellings of a path than a ServeMux matches: in upper case,
 // with a trailing or a double slash, or after StripPrefix. With such a router a request
 // can reach a priced handler under a spelling that has no price here, and then costs 1.
-// There are two safe ways: set a price for "/" that is high enough for every path, and list
-// the cheap paths by name; or use WithCost with the pattern that the router has matched.
+// There are two safe ways. Either set a price for "/" that is high enough for every path,
+// and list the cheap paths by name. Or use WithCost with the pattern that the router has
+// matched.
 //
 // It overrides WithCost and WithCostEach before it. By default, every request costs 1.
 func WithCosts(costs tokenbucket.Costs) Option {

@@ -44,8 +44,8 @@ func WithTrustedHeader(name string, prefixes ...netip.Prefix) Option {
 }
 
 // WithTrustedHops reads the client's address from X-Forwarded-For by the number of
-// proxies, n, instead of their addresses. The peer is one of them: with n = 1, the peer is
-// the only proxy, and the client's address is the last of the list; with n = 2, it is the
+// proxies, n, instead of their addresses. The peer is one of them. With n = 1, the peer is
+// the only proxy, and the client's address is the last of the list. With n = 2, it is the
 // last but one. If the list is shorter, the client's address is the first of the list. If
 // an element read on the way is not an address, the last address read counts.
 //

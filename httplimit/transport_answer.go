@@ -57,8 +57,8 @@ func (t *Transport) isRefusal(resp *http.Response, demanded time.Duration) bool 
 }
 
 // slowDown lowers the host's bucket to the number of tokens that the server says are
-// left, minus the cost of the requests that are on their way: the bucket has counted
-// these, but perhaps not the server. If nothing is left, slowDown pauses the host.
+// left, minus the cost of the requests that are on their way. The bucket has counted
+// these, but the server perhaps has not. If nothing is left, slowDown pauses the host.
 //
 // slowDown does not spread the tokens that are left over the time to the reset. That
 // would prevent bursts that both sides allow, and slow down a client that reads an hourly

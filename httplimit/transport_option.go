@@ -230,12 +230,12 @@ func WithRateLimitFields() TransportOption {
 }
 
 // WithRetries sets how many times a refused request is sent again, 0 or more. A request is
-// sent again only if that is safe: it has an idempotent method or the field Idempotency-Key
-// or X-Idempotency-Key, and it has no body or has GetBody, which http.NewRequest sets for
-// the usual kinds of body. Each retry waits for the end of the pause and for its tokens;
-// the tokens of refused attempts are not given back. If the last attempt is refused, or if
-// the context's deadline would pass before the retry, RoundTrip returns the refusing answer
-// and no error.
+// sent again only if that is safe. It must have an idempotent method, or the field
+// Idempotency-Key or X-Idempotency-Key. It must have no body, or GetBody, which
+// http.NewRequest sets for the usual kinds of body. Each retry waits for the end of the
+// pause and for its tokens; the tokens of refused attempts are not given back. If the last
+// attempt is refused, or if the context's deadline would pass before the retry, RoundTrip
+// returns the refusing answer and no error.
 //
 // With retries, pauses after a refusal are longer by a random time, the jitter, so that
 // many processes that wait for the same second do not come back at the same instant. The

@@ -47,10 +47,10 @@ func releaseConnection(resp *http.Response, bound int64) {
 	_, _ = io.CopyN(io.Discard, body, bound+1) // the answer is not used, so an error does not matter
 }
 
-// isRepeatable reports whether a request may be sent again: its method is safe or
-// idempotent (RFC 9110, section 9.2; the safe ones as the IANA registry lists them) or
-// it has an Idempotency-Key, and its body, if there is one, can be read again. As in
-// net/http, a key without a value counts too.
+// isRepeatable reports whether a request may be sent again. Its body, if there is one,
+// must be readable again. Also, its method must be safe or idempotent (RFC 9110, section
+// 9.2, and the safe methods of the IANA registry), or it must have an Idempotency-Key. As
+// in net/http, a key without a value counts too.
 func isRepeatable(req *http.Request) bool {
 	if !isRenewable(req) {
 		return false

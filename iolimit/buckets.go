@@ -28,7 +28,7 @@ func withoutNil(all []*tokenbucket.Bucket) buckets {
 //
 //	min(n, 64 KiB, max(1, capacity / 2))    for the smallest capacity
 //
-// A chunk is half the capacity and not all of it, because all of it would need a full
+// A chunk is half the capacity and not all of it. A chunk of all of it would need a full
 // bucket, and a full bucket loses the tokens that are refilled until the waiter wakes. chunk
 // returns ErrCostExceedsCapacity for a capacity below 1 byte.
 //

@@ -42,7 +42,7 @@ func WithClock(clock tokenbucket.Clock) Option {
 
 // WithMaxKeys bounds how many keys are remembered at once, n at least 1. If there is no
 // room for a new key, it shares one overflow bucket with the other new keys until there
-// is room: a charge or a pause of one of them counts for all of them. Any caller of
+// is room. A charge or a pause of one of them counts for all of them. Any caller of
 // Forget can make the overflow bucket full. By default, there is no bound but memory.
 //
 // Forgetting the oldest key instead would not be safe. A client that makes up enough keys

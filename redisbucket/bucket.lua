@@ -16,9 +16,10 @@
 --   and last, for a lease, further tokens to take: as many whole ones of them as the
 --   bucket holds
 --
--- The answer is 1 or 0 for admitted or not, after 1 a + and the further tokens that
--- were taken if any, the time in seconds and microseconds, and the value before, from
--- which the caller computes level and wait. A refusal writes nothing.
+-- The answer is 1 if the request was admitted, otherwise 0. After 1 there is a + and the
+-- number of further tokens, if any were taken. Then come the time in seconds and
+-- microseconds, and the value before, from which the caller computes level and wait. A
+-- refusal writes nothing.
 --
 -- The time to live is rounded up to milliseconds, so the bucket has had time to fill when
 -- the key is dropped. It is 285 years at most, since clients count in nanoseconds.

@@ -147,11 +147,11 @@ func WithInstrument(instrument func(redis.UniversalClient)) Option {
 //
 // Tokens are taken on the server before they are spent, so all processes together never get
 // more than capacity + refill * time from the first request on. In a window that begins
-// later, each process may also spend the lease that it holds when the window begins: a limit
-// of tokenbucket.Within counts the instants at which tokens are taken, not those at which
-// they are spent. A lease may also lie idle for maxAge while other processes are refused. So
-// choose leases that together are a small part of the capacity, and an age of a fraction
-// of a second. A lease above the capacity is cut to the capacity.
+// later, each process may also spend the lease that it holds when the window begins. So a
+// limit of tokenbucket.Within counts the instants at which tokens are taken, not those at
+// which they are spent. A lease may also lie idle for maxAge while other processes are
+// refused. So choose leases that together are a small part of the capacity, and an age of a
+// fraction of a second. A lease above the capacity is cut to the capacity.
 //
 // Wait, the methods that end in Each, and costs above the lease go straight to the server and
 // do not count leased tokens. Wait returns in order of arrival; requests that spend a

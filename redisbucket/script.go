@@ -129,9 +129,9 @@ func (a limitArgs) admitAll(r request) answer {
 	return answer(fmt.Sprintf("%s %d %d ", word, now/1e6, now%1e6))
 }
 
-// answer is the script's answer: 1 or 0 for admitted or not, with the further tokens
-// that were taken, the server's clock in seconds and microseconds, and the value before, if
-// the bucket was not full.
+// answer is the script's answer. It begins with 1 if the request was admitted, otherwise
+// with 0, and with the further tokens that were taken. Then come the server's clock in
+// seconds and microseconds, and the value before, if the bucket was not full.
 type answer string
 
 func (a answer) admitted() bool { return strings.HasPrefix(string(a), "1") }

@@ -13,9 +13,9 @@ import (
 	"github.com/aa014e13/tokenbucket/httplimit"
 )
 
-// Connect returns a limiter's middleware for connect handlers. Connect's own error
-// writer answers in the protocol of the request, which may be Connect, gRPC or gRPC-Web:
-// a refusal is resource_exhausted, with the wait as a RetryInfo, to the nanosecond, and as
+// Connect returns a limiter's middleware for connect handlers. Connect's own error writer
+// answers in the protocol of the request, which may be Connect, gRPC or gRPC-Web. A
+// refusal is resource_exhausted. It has the wait as a RetryInfo, to the nanosecond, and as
 // Retry-After, in whole seconds. If no limiter can decide and httplimit.WithFailClosed is
 // among the options, pass Unavailable as well.
 func Connect(limiter httplimit.Limiter, opts ...httplimit.Option) (func(http.Handler) http.Handler, error) {

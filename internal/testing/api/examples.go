@@ -9,9 +9,9 @@ import (
 	"slices"
 )
 
-// WithoutExample returns the exported types of all packages below a folder, as List does, for
-// which documentation shows no example with output: neither one of the type, nor of a
-// method, nor of a function that returns it.
+// WithoutExample returns the exported types of all packages below a folder, as List does,
+// whose documentation has no example with output. An example of a method, or of a function
+// that returns the type, counts.
 func WithoutExample(folder, prefix string) ([]string, error) {
 	var types []string
 	err := walk(folder, prefix, func(path, importPath string) error {

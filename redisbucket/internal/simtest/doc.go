@@ -4,11 +4,10 @@
 // every latency follow from the seed.
 //
 // A seed always gives the same run, because no two events happen at the same instant
-// unless their order makes no difference: latencies and instants are random in
-// nanoseconds, and each connection has random numbers of its own.
+// unless their order makes no difference. Latencies and instants are random in
+// nanoseconds, and each connection has its own random numbers.
 //
-// The parts are: world, which all others share; conn and network, which carry bytes;
-// server, engine and truth, which are the server, the script, and the bucket as it should
-// be; process, which makes calls; plan, which lists the events; and check, which finds
-// the violations.
+// All parts share world. conn and network carry bytes. server, engine and truth are the
+// server, the script, and the bucket as it should be. process makes calls, plan lists the
+// events, and check finds the violations.
 package simtest
