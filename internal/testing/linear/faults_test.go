@@ -18,6 +18,10 @@ var faults = []struct{ name, file, right, wrong string }{
 		"case word == before:", "case wait > 0:",
 	},
 	{
+		"a refusal is answered from one by an earlier word", "refusal.go",
+		"r.word.Load() != word || ", "",
+	},
+	{
 		"an epoch does not end for a call that has read the clock", "epoch.go",
 		"e.word.Swap(epochOver)", "e.word.Load()",
 	},
