@@ -52,7 +52,7 @@ type epoch struct {
 	_       [56]byte
 	word    atomic.Uint64 // or epochOver
 	_       [56]byte
-	refused refusal // before the first refusal, its word is the epoch's first word
+	refused refusal
 	_       [32]byte
 }
 
@@ -71,6 +71,15 @@ type answer struct {
 	ok   bool
 	wait time.Duration // 0 when ok
 }
+
+// step is what a cost does to a word.
+type step uint8
+
+const (
+	unknown step = iota // the lock has to decide
+	admit
+	refuse
+)
 
 // maxTries bounds how often a call tries again. It does so only if another call was
 // admitted meanwhile.
@@ -102,50 +111,49 @@ func (e *epoch) take(t *timeline.Timeline, cost float64) (a answer, decided bool
 		return a, false
 	}
 	whole := uint64(int64(cost))
-	before := e.refused.word.Load()
+	before := e.refused.seen.Load()
 	now := t.Now()
 	for range maxTries {
 		word := e.word.Load()
-		next, ok := e.spendQuickly(word, uint64(now-e.base), whole)
-		if !ok {
+		next, isKnown := e.admitQuickly(word, uint64(now-e.base), whole)
+		step := admit
+		if !isKnown {
 			if word == before {
 				if wait := e.refused.wait(word, whole, now); wait > 0 && e.word.Load() == word {
 					return answer{word, now, false, wait}, true
 				}
 			}
-			if word == epochOver {
-				return a, false
-			}
-			switch wait := e.wait(word, now, cost); {
-			case wait == 0:
-				if next, ok = e.spend(word, now, cost); !ok {
-					return a, false
-				}
-			case word == before:
-				e.refused.note(word, whole, now, wait)
-				return answer{word, now, false, wait}, true
-			default:
-				before, now = word, t.Now()
-				continue
-			}
+			next, step = e.step(word, now, cost)
 		}
-		if e.word.CompareAndSwap(word, next) {
-			return answer{next, now, true, 0}, true
+		switch {
+		case step == admit:
+			if e.word.CompareAndSwap(word, next) {
+				return answer{next, now, true, 0}, true
+			}
+		case step == unknown:
+			return a, false
+		case word == before:
+			wait := e.wait(word, now, cost)
+			e.refused.note(word, whole, now, wait)
+			return answer{word, now, false, wait}, true
+		default:
+			before, now = word, t.Now()
 		}
 	}
 	return a, false
 }
 
-// spendQuickly returns the word after a cost in the two most frequent cases: all limits are
+// admitQuickly returns the word after a cost in the two most frequent cases: all limits are
 // full, or no limit is full and the cost needs no refill. It compares whole numbers, and its
-// time does not depend on the number of limits. In other cases it returns false.
+// time does not depend on the number of limits. In other cases it returns false. So it does for
+// epochOver, whose anchor is above the last one and whose tokens no limit covers.
 //
-// The result is that of wait and spend. A limit is full if gain has reached need, that is, when
-// the spent tokens have been refilled. Each of them takes from fastest to slowest nanoseconds.
-// Gain and need round once each, so gain is not below need if the time has passed. If it has
-// not, at least 1 ns of at most 2^46 ns is missing, which is more than is rounded. The sums do
-// not overflow, because slowest and fastest are at most 1 << (64 - anchorShift).
-func (e *epoch) spendQuickly(word, at, cost uint64) (next uint64, ok bool) {
+// The result is that of step. A limit is full if gain has reached need, that is, when the spent
+// tokens have been refilled. Each of them takes from fastest to slowest nanoseconds. Gain and
+// need round once each, so gain is not below need if the time has passed. If it has not, at
+// least 1 ns of at most 2^46 ns is missing, which is more than is rounded. The sums do not
+// overflow, because slowest and fastest are at most 1 << (64 - anchorShift).
+func (e *epoch) admitQuickly(word, at, cost uint64) (next uint64, ok bool) {
 	anchor, spent := e.split(word)
 	if anchor == 0 || at > maxElapsed {
 		return 0, false
@@ -156,36 +164,23 @@ func (e *epoch) spendQuickly(word, at, cost uint64) (next uint64, ok bool) {
 	return word + cost, spent+cost <= e.covered && at < anchor+spent*e.fastest
 }
 
-// wait returns 0 if a cost is admitted at now, otherwise the least wait after which it is
-// admitted. It does the work of Limit.wait without calling it: with two limits, the calls would
-// take a tenth of the time of a refusal.
-func (e *epoch) wait(word uint64, now time.Duration, cost float64) (longest time.Duration) {
-	anchor, spent := e.split(word)
-	for i := range e.ledgers {
-		l := &e.ledgers[i]
-		s := l.state(e.base, anchor, spent)
-		elapsed, need := s.elapsed(now), l.need(s, cost-l.slack(s))
-		switch {
-		case cost > l.Capacity:
-			return Never
-		case l.gain(elapsed) < need && cost > 0:
-			longest = max(longest, l.search(elapsed, need))
-		}
+// step returns what a cost at now does to a word, and the word after it if the step is admit.
+func (e *epoch) step(word uint64, now time.Duration, cost float64) (next uint64, s step) {
+	if word == epochOver {
+		return 0, unknown
 	}
-	return longest
-}
-
-// spend returns the word after a cost that is admitted at now, or false if the word cannot
-// express the result.
-func (e *epoch) spend(word uint64, now time.Duration, cost float64) (next uint64, ok bool) {
 	anchor, spent := e.split(word)
 	full, isFar := 0, false
 	for i := range e.ledgers {
 		l := &e.ledgers[i]
-		s := l.state(e.base, anchor, spent)
-		if l.IsFull(s, now) {
+		switch s := l.state(e.base, anchor, spent); {
+		case cost > l.Capacity:
+			return 0, refuse
+		case l.IsFull(s, now):
 			full++
-		} else if s.elapsed(now) > maxElapsed {
+		case cost > 0 && !l.pays(s, now, cost):
+			return 0, refuse
+		case s.elapsed(now) > maxElapsed:
 			isFar = true
 		}
 	}
@@ -193,13 +188,25 @@ func (e *epoch) spend(word uint64, now time.Duration, cost float64) (next uint64
 	case full == len(e.ledgers):
 		// A reading before the anchor counts as the anchor.
 		if anchor, spent = max(uint64(now-e.base), anchor), 0; anchor > e.lastAnchor {
-			return 0, false
+			return 0, unknown
 		}
 	case full > 0 || isFar:
-		return 0, false
+		return 0, unknown
 	}
-	spent += uint64(int64(cost))
-	return anchor<<(e.anchorShift&63) | spent, spent <= e.room[min(anchor, 1)]
+	if spent += uint64(int64(cost)); spent > e.room[min(anchor, 1)] {
+		return 0, unknown
+	}
+	return anchor<<(e.anchorShift&63) | spent, admit
+}
+
+// wait returns how long a cost has to wait that is refused at now.
+func (e *epoch) wait(word uint64, now time.Duration, cost float64) (longest time.Duration) {
+	anchor, spent := e.split(word)
+	for i := range e.ledgers {
+		l := &e.ledgers[i]
+		longest = max(longest, l.wait(l.state(e.base, anchor, spent), now, cost))
+	}
+	return longest
 }
 
 // split returns the parts of a word.
@@ -256,7 +263,7 @@ func startEpoch(limits Limits, states []State, now time.Duration) *epoch {
 	if spent, ok := limits.spentSinceFull(states); ok && spent <= e.room[1] && !limits[0].isFar(states[0], now) {
 		e.base = states[0].Anchor - 1
 		e.word.Store(1<<spentBits | spent)
-		e.refused.word.Store(1<<spentBits | spent)
+		e.refused.seen.Store(1<<spentBits | spent)
 	}
 	return e
 }

@@ -15,11 +15,11 @@ import (
 var faults = []struct{ name, file, right, wrong string }{
 	{
 		"a refusal does not check that nothing was spent since its reading of the clock", "epoch.go",
-		"case word == before:", "case wait > 0:",
+		"case word == before:", "case step == refuse:",
 	},
 	{
 		"a refusal is answered from one by an earlier word", "refusal.go",
-		"r.word.Load() != word || ", "",
+		"r.next.Load() != word+1 || ", "",
 	},
 	{
 		"an epoch does not end for a call that has read the clock", "epoch.go",
