@@ -117,13 +117,13 @@ func benchmark(b *testing.B, writer func() http.ResponseWriter) {
 // TestAllocations counts the allocations of the middleware beyond those of a handler that
 // sets constant fields and sends a constant body.
 func TestAllocations(t *testing.T) {
-	for admitted, most := range map[bool]float64{true: 1, false: 2} {
+	for _, admitted := range []bool{true, false} {
 		allocations := map[string]float64{}
 		for _, c := range contenders(t, admitted) {
 			r := httptest.NewRequest("GET", "/", nil)
 			allocations[c.name] = testing.AllocsPerRun(1000, func() { c.handler.ServeHTTP(httptest.NewRecorder(), r) })
 		}
-		require.LessOrEqual(t, allocations["httplimit"]-allocations["fields"], most, "admitted: %v", admitted)
+		require.LessOrEqual(t, allocations["httplimit"]-allocations["fields"], 1.0, "admitted: %v", admitted)
 	}
 }
 

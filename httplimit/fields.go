@@ -36,6 +36,7 @@ type fields struct {
 	isNested bool // outer layers have set fields
 	limits   *limitValues
 	refusal  *refusalValues
+	wait     string // the value of Retry-After, if it is known
 }
 
 // limitValues is the memory of the fields that describe a limit: each value in an array of its
@@ -102,6 +103,9 @@ func (m *middleware) setLimits(f *fields, v *verdict) {
 	rateLimitTo := len(buf)
 	buf = appendInteger(buf, m.reset(&v.decision, v.remaining))
 	text := unsafe.String(unsafe.SliceData(buf), len(buf)) // nothing writes to it any more
+	if !v.decision.OK {                                    // then t is the Retry-After
+		f.wait = strings.TrimPrefix(text[remainingTo:rateLimitTo], parameterT)
+	}
 
 	if m.xRateLimit && !(f.isNested && f.hasTighter(v)) {
 		f.set(xLimit, &values.capacity, v.policy.capacity)
@@ -114,13 +118,16 @@ func (m *middleware) setLimits(f *fields, v *verdict) {
 	}
 }
 
+// parameterT begins the parameter t of RateLimit.
+const parameterT = ";t="
+
 // appendRateLimit appends the item of RateLimit. It also returns the index at which the
 // value of r ends.
 func (v *verdict) appendRateLimit(b []byte) (_ []byte, remainingTo int) {
 	b = appendInteger(append(b, v.policy.start...), v.remaining)
 	remainingTo = len(b)
 	if t, ok := v.policies.effectiveSeconds(&v.decision, v.remaining); ok {
-		b = appendInteger(append(b, ";t="...), max(1, t))
+		b = appendInteger(append(b, parameterT...), max(1, t))
 	}
 	return b, remainingTo
 }
@@ -128,10 +135,14 @@ func (v *verdict) appendRateLimit(b []byte) (_ []byte, remainingTo int) {
 // setRetryAfter sets Retry-After, unless the wait is Never. It reports whether it did.
 func (f *fields) setRetryAfter(wait time.Duration) bool {
 	seconds, ok := tokenbucket.RetryAfter(wait)
-	if ok {
-		f.set(retryAfter, &f.refusal.retryAfter, strconv.FormatInt(max(1, seconds), 10))
+	if !ok {
+		return false
 	}
-	return ok
+	if f.wait == "" {
+		f.wait = strconv.FormatInt(max(1, seconds), 10)
+	}
+	f.set(retryAfter, &f.refusal.retryAfter, f.wait)
+	return true
 }
 
 // reset returns the seconds until the bucket is full, or the Unix time then.
