@@ -140,9 +140,9 @@ func (b *Bucket) take(d *Decision, p price) {
 //     both by the bucket's clock and by the real one
 //   - ErrTooManyWaiters, at once, if as many waiters are queued as WithMaxWaiters allows
 //
-// A long queue does not make Wait slower, with one exception: a call computes the turns of
-// the whole queue again if it is the first after a Charge, a Refund, a Pause, a Fill or a
-// SetLimits, or after a waiter ahead gave up. Its time grows with the number of waiters,
+// A long queue does not make Wait slower, with one exception. The first call after a
+// Charge, a Refund, a Pause, a Fill or a SetLimits, or after a waiter ahead gave up,
+// computes the turns of the whole queue again. Its time grows with the number of waiters,
 // and other callers of the bucket are blocked meanwhile. Use WithMaxWaiters if callers are
 // not trusted.
 func (b *Bucket) Wait(ctx context.Context, cost float64) error {

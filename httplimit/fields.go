@@ -182,8 +182,8 @@ func (p *policies) effectiveSeconds(d *tokenbucket.Decision, remaining int64) (t
 }
 
 // wholeSeconds returns a wait in seconds, rounded up. If the wait is longer than a
-// Duration can be, it returns the time to refill the tokens. If that time is shorter, a
-// pause makes the wait that long, and wholeSeconds returns maxInteger.
+// Duration can be, it returns the time to refill the tokens if that is as long. Otherwise
+// a pause makes the wait so long, and it returns maxInteger.
 func wholeSeconds(wait time.Duration, l tokenbucket.Limit, tokens float64) int64 {
 	if seconds, ok := tokenbucket.RetryAfter(wait); ok {
 		return seconds

@@ -177,12 +177,12 @@ func WithCost(cost func(*http.Request) float64) Option {
 }
 
 // WithCostEach sets a function that returns what a request costs: one cost for each
-// limit, in tokens, in the order of the limiter's Limits. An example is 1 for a limit of
-// requests and 400 for a limit of a language model's tokens. The limiter takes all of the
-// costs or none. Any number of goroutines call the function. It must not change the slice
-// after it has returned it. A request is refused without Retry-After if the number of
-// costs is not the number of limits, or if a cost is negative, NaN or above its limit's
-// capacity. A limit with a cost of 0 does not count.
+// limit, in tokens, in the order of the limiter's Limits. For example, 1 for a limit on
+// requests, and 400 for a limit on the tokens of a language model. The limiter takes all
+// of the costs or none. Any number of goroutines call the function. It must not change
+// the slice after it has returned it. A request is refused without Retry-After if the
+// number of costs is not the number of limits, or if a cost is negative, NaN or above its
+// limit's capacity. A limit with a cost of 0 does not count.
 //
 // The limiter, and the fallback if there is one, need a method TakeEach, see Limiter;
 // otherwise New returns ErrInvalidOption, as it does for nil. It overrides WithCost and

@@ -132,12 +132,12 @@ func WithTransportCost(cost func(*http.Request) float64) TransportOption {
 }
 
 // WithTransportCostEach sets a function that returns what a request costs: one cost for
-// each limit of the buckets, in tokens, in the order of their limits. An example is 1 for
-// a limit of requests and 400 for a limit of a language model's tokens. The request waits
-// until all costs can be taken, and then takes all of them at once. The function must not
-// read the request's body, and must not change the slice after it has returned it. Any
-// number of goroutines call it. A request is not sent if the number of costs is not the
-// number of limits, or if a cost is negative, NaN or above its limit's capacity;
+// each limit of the buckets, in tokens, in the order of their limits. For example, 1 for
+// a limit on requests, and 400 for a limit on the tokens of a language model. The request
+// waits until all costs can be taken, and then takes all of them at once. The function
+// must not read the request's body, and must not change the slice after it has returned
+// it. Any number of goroutines call it. A request is not sent if the number of costs is
+// not the number of limits, or if a cost is negative, NaN or above its limit's capacity;
 // Bucket.WaitEach lists the errors. A limit with a cost of 0 does not count; if all costs
 // are 0, the request is free.
 //

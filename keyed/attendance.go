@@ -9,7 +9,7 @@ import (
 	"github.com/aa014e13/tokenbucket"
 )
 
-// attendance is the own bucket of a key that has waiters or is paused. All other keys are
+// attendance is a bucket for one key that has waiters or is paused. All other keys are
 // plain states, which take less memory.
 //
 // A key's state is in one place at a time: in the table, or in the bucket of its
@@ -119,7 +119,7 @@ func (a *attendance) isFull(limits tokenbucket.Limits) bool {
 	return slices.Equal(states, after) && !isPaused(states, latest) && limits.IsFull(states, latest)
 }
 
-// dismiss removes the own bucket of a key.
+// dismiss removes the attendance of a key.
 func (s *shard[K]) dismiss(key K) {
 	delete(s.attended, key)
 	if len(s.attended) == 0 {

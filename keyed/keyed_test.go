@@ -281,8 +281,8 @@ func TestFloodLeavesMemoryAndKnownKeysAlone(t *testing.T) {
 	runtime.KeepAlive(b)
 }
 
-// shrinkage returns by how much large tests are made smaller, if they would take too
-// long.
+// shrinkage returns the number by which the sizes of large tests are divided, so that
+// they do not take too long.
 func shrinkage() int {
 	if testing.Short() || race.Enabled {
 		return 20

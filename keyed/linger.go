@@ -34,8 +34,8 @@ func (t *table[K]) revive(slot int, states []tokenbucket.State) {
 	t.linger--
 }
 
-// dropLingering drops all keys that linger, and reports whether it did. If there is less
-// than one per group on average, it is not worth looking at each group, and dropLingering
+// dropLingering drops all keys that linger, and reports whether it did. If fewer keys
+// linger than there are groups, a look at each group is not worth it, and dropLingering
 // does nothing.
 func (t *table[K]) dropLingering() bool {
 	if t.linger == 0 || t.linger < len(t.groups) {

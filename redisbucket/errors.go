@@ -76,8 +76,9 @@ func adviseReply(text string) string {
 	}
 }
 
-// isTooOld reports whether a server cannot run the script: it replicates scripts by their
-// text, so a script that has read the clock must not write, or it has no scripts at all.
+// isTooOld reports whether a server cannot run the script. Some old servers replicate
+// scripts by their text, so a script that has read the clock must not write. Others have
+// no scripts at all.
 func isTooOld(text string) bool {
 	return strings.Contains(text, "non deterministic commands") || strings.Contains(text, "unknown command 'eval")
 }

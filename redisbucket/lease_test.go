@@ -303,7 +303,7 @@ func TestRefusalIsRememberedForAMinuteAtMost(t *testing.T) {
 	})
 }
 
-// A refusal is remembered no longer because a lease still has tokens.
+// If the lease still has tokens, a refusal is not remembered for longer than a minute.
 func TestRefusalBesideALeaseIsRememberedForAMinuteAtMost(t *testing.T) {
 	inBubble(t, func(b *bubble) {
 		l := limit(5, 1e-11)

@@ -12,9 +12,9 @@ import (
 )
 
 // Client returns an observer for httplimit.WithTransportObserver. Each attempt is a
-// decision of the client's own buckets: admitted if a server answered, whatever it
-// answered; refused if the buckets refused the wait; an error if the context ended or
-// the request failed. The hosts are keys, so they are not labels.
+// decision of the client's own buckets: admitted if a server answered, whatever the
+// answer; refused if the buckets refused the wait; an error if the context ended or the
+// request failed. The hosts are keys, so they are not labels.
 //
 // The tokens of httplimit.WithTransportCostEach are counted by limit. The names are those of
 // the limits, in the order of the costs; further limits have names such as "limit-3".

@@ -1,6 +1,6 @@
 // Command daylog generates the access log of a day, in the Combined Log Format. Its
-// bursts are known: 200 people open pages of seven requests, a crawler sends one request
-// a second for an hour, and at each full hour a batch job sends 60 requests at once.
+// bursts are known. 200 people open pages of seven requests. A crawler sends one request
+// a second for an hour. At each full hour a batch job sends 60 requests at once.
 package main
 
 import (

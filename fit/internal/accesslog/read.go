@@ -36,8 +36,8 @@ type input struct {
 	isFine  bool // a time was not a whole second
 }
 
-// Open returns the log in several readers. Their names appear in messages. Lines are
-// written when a request ends, so records may come out of order by up to the window.
+// Open returns a Log that reads several readers. Their names appear in messages. Lines
+// are written when a request ends, so records may come out of order by up to the window.
 func Open(names []string, readers []io.Reader, o Options, window time.Duration) (*Log, error) {
 	if err := o.validate(); err != nil {
 		return nil, err

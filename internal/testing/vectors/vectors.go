@@ -1,5 +1,5 @@
 // Package vectors holds sequences of requests with their right answers, computed in exact
-// rational arithmetic. Tests compare all code that decides with them.
+// rational arithmetic. Tests check all code that makes decisions against these answers.
 package vectors
 
 import (
