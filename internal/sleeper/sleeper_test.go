@@ -114,3 +114,29 @@ func requireEnd(t *testing.T, s *sleeper.Sleeper, ctx context.Context, bucket *t
 	require.True(t, err == nil || ctx.Err() != nil, err)
 	<-done
 }
+
+// fragile is the system clock, except that its first timer panics.
+type fragile struct{ timers int }
+
+func (*fragile) Now() time.Time                  { return time.Now() }
+func (*fragile) Since(t time.Time) time.Duration { return time.Since(t) }
+func (f *fragile) After(d time.Duration) <-chan time.Time {
+	if f.timers++; f.timers == 1 {
+		panic("no timer")
+	}
+	return time.After(d)
+}
+
+// The waiter is still queued after the panic, so it must not be queued again.
+func TestWaiterIsNotUsedAgainAfterAPanic(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var s sleeper.Sleeper
+		healthy := tokenbucket.MustNew(slow, tokenbucket.WithTokens(0))
+		require.NoError(t, s.Wait(t.Context(), healthy, 4))
+		bucket := tokenbucket.MustNew(slow, tokenbucket.WithTokens(0), tokenbucket.WithClock(&fragile{}))
+		require.Panics(t, func() { _ = s.Wait(t.Context(), bucket, 4) })
+		start := time.Now()
+		require.NoError(t, s.Wait(t.Context(), bucket, 4))
+		require.Equal(t, 4*time.Second, time.Since(start), "behind the first one, whose turn came")
+	})
+}
