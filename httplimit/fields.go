@@ -103,7 +103,8 @@ func (m *middleware) setLimits(f *fields, v *verdict) {
 	rateLimitTo := len(buf)
 	buf = appendInteger(buf, m.reset(&v.decision, v.remaining))
 	text := unsafe.String(unsafe.SliceData(buf), len(buf)) // nothing writes to it any more
-	if !v.decision.OK {                                    // then t is the Retry-After
+	if !v.decision.OK {
+		// t is the Retry-After.
 		f.wait = strings.TrimPrefix(text[remainingTo:rateLimitTo], parameterT)
 	}
 
