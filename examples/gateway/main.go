@@ -125,7 +125,9 @@ func serve(ctx context.Context, addr string, t terms, out io.Writer) (err error)
 	saving, stopSaving := context.WithCancel(ctx)
 	var saver sync.WaitGroup
 	saver.Go(func() {
-		file.saveEvery(saving, t.saveEvery, func(err error) { log.Printf("gateway: saving: %v", err) })
+		file.saveEvery(saving, t.saveEvery, func(err error) {
+			log.Printf("gateway: could not save the buckets: %v: check the folder of -state", err)
+		})
 	})
 	err = serveOn(ctx, listener, handler, out)
 	stopSaving()

@@ -78,7 +78,7 @@ func (m *metrics) text() []byte {
 	fmt.Fprintf(&b, byOutcome, name, "refused", fmt.Sprint(m.refused.decisions))
 	name = writeHead(&b, "tokenbucket_keys", "gauge", "Keys that a rate limiter remembers.")
 	fmt.Fprintf(&b, "%s{limiter=\"gateway\"} %d\n", name, m.keys())
-	name = writeHead(&b, "tokenbucket_tokens_total", "counter", "Tokens that the decisions were about.")
+	name = writeHead(&b, "tokenbucket_tokens_total", "counter", "Costs of the decided requests, in tokens.")
 	fmt.Fprintf(&b, byOutcome, name, "admitted", plain(m.admitted.tokens))
 	fmt.Fprintf(&b, byOutcome, name, "refused", plain(m.refused.tokens))
 	name = writeHead(&b, "tokenbucket_wait_duration_seconds", "histogram", "Time that requests waited for tokens, or that refused requests have to wait.")

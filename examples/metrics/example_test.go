@@ -55,7 +55,7 @@ func Example() {
 	// # HELP tokenbucket_keys Keys that a rate limiter remembers.
 	// # TYPE tokenbucket_keys gauge
 	// tokenbucket_keys{limiter="api"} 1
-	// # HELP tokenbucket_tokens_total Tokens that the decisions were about.
+	// # HELP tokenbucket_tokens_total Costs of the decided requests, in tokens.
 	// # TYPE tokenbucket_tokens_total counter
 	// tokenbucket_tokens_total{limit="default",limiter="api",outcome="admitted"} 2
 }

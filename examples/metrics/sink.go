@@ -47,7 +47,7 @@ const (
 // The descriptions of the metrics, for both collectors.
 const (
 	decisionsHelp = "Decisions of rate limiters."
-	tokensHelp    = "Tokens that the decisions were about."
+	tokensHelp    = "Costs of the decided requests, in tokens."
 	waitHelp      = "Time that requests waited for tokens, or that refused requests have to wait."
 	pausesHelp    = "Pauses that servers ordered."
 	errorsHelp    = "Failures of rate limiters and their stores."

@@ -36,6 +36,6 @@ func TestOutputTellsOfAllThreeDays(t *testing.T) {
 		var out bytes.Buffer
 		liveThroughDays(&out)
 		require.Equal(t, 1, strings.Count(out.String(), "no ban: "), out.String())
-		require.Equal(t, 2, strings.Count(out.String(), "banned for good"), out.String())
+		require.Equal(t, 2, strings.Count(out.String(), "banned permanently"), out.String())
 	})
 }

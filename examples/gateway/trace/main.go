@@ -127,7 +127,7 @@ func draw(out io.Writer) error {
 }
 
 var picture = template.Must(template.New("trace").Parse(`<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 620 338" role="img" aria-labelledby="title" aria-describedby="answers">
-<title id="title">The level of a bucket of {{.Limit.Capacity}} tokens, refilled at {{.Limit.RefillPerSec}} a second: requests of 1 token take it down while there is one, and are refused else</title>
+<title id="title">The level of a bucket of {{.Limit.Capacity}} tokens, refilled at {{.Limit.RefillPerSec}} a second: requests of 1 token lower the level if it is at least 1, and are refused otherwise</title>
 <desc id="answers">{{range $i, $mark := .Marks}}{{if $i}}; {{end}}{{$mark.Title}}{{end}}</desc>
 <style>
   svg { color-scheme: light dark; font: 13px system-ui, sans-serif; --ground: #fff; --text: #566377; --edge: #d5dde8; --water: #1f7fd6; --good: #17794a; --bad: #b3261e }

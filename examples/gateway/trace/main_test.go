@@ -18,7 +18,7 @@ func TestKeptPictureIsTheOneDrawn(t *testing.T) {
 	require.NoError(t, draw(&drawn))
 	kept, err := os.ReadFile("../trace.svg")
 	require.NoError(t, err)
-	require.Equal(t, drawn.String(), string(kept), "draw it anew: go run ./examples/gateway/trace >examples/gateway/trace.svg")
+	require.Equal(t, drawn.String(), string(kept), "draw it again: go run ./examples/gateway/trace >examples/gateway/trace.svg")
 }
 
 func TestAnswers(t *testing.T) {

@@ -50,10 +50,10 @@ func draw(name string, f *fitting) error {
 func (f *fitting) caption() string {
 	caption := "The least capacity for each refill."
 	if f.WholeSeconds {
-		caption += " The grey band shows by how much times in whole seconds may shift it."
+		caption += " The grey band shows how far it may be wrong, since times are in whole seconds."
 	}
 	if f.perKey {
-		caption += " Thin grey lines: the busiest keys and those that need most, alone."
+		caption += " Thin grey lines: single keys, the busiest ones and those that need most."
 	}
 	if len(f.Tries) > 0 {
 		caption += " Points: the candidates, with the share that they would have refused."

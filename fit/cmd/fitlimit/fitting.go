@@ -168,8 +168,8 @@ func (f *fitting) fillRows(c *config) error {
 	return nil
 }
 
-// chosen returns the row with the least refill beyond which more refill saves less than a
-// fifth of the capacity.
+// chosen returns the row with the least refill above which a higher refill saves less
+// than a fifth of the capacity.
 func (f *fitting) chosen() row {
 	enough := f.Rows[len(f.Rows)-1].Capacities[0] / 0.8
 	return f.Rows[slices.IndexFunc(f.Rows, func(r row) bool { return r.Capacities[0] <= enough })]

@@ -51,7 +51,7 @@ func (f *fitting) warnings() (warnings []string) {
 		warnings = append(warnings, fmt.Sprintf("%d lines were further out of order than -window; they count as later than they were. Sort the log, or raise -window.", f.Late))
 	}
 	if f.WholeSeconds {
-		warnings = append(warnings, "The times are whole seconds, so a capacity may be off by up to one second's refill, as shown by ±.")
+		warnings = append(warnings, "The times are whole seconds, so a capacity may be wrong by up to the refill of one second, shown as ±.")
 	}
 	return warnings
 }
@@ -81,7 +81,7 @@ func (f *fitting) printTable(w io.Writer) {
 			fmt.Fprintf(w, "%s\t  %s\n", number(n.Capacity), accesslog.Printable(n.Key))
 		}
 	}
-	fmt.Fprintf(w, "\nIn Go, with the least refill beyond which more refill saves little capacity:\n\n%s\n", f.code())
+	fmt.Fprintf(w, "\nIn Go, with the least refill above which a higher refill saves little capacity:\n\n%s\n", f.code())
 }
 
 func (f *fitting) printTries(w io.Writer) {

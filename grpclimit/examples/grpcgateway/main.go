@@ -108,7 +108,7 @@ func connect(listener *bufconn.Listener, out io.Writer) (*grpc.ClientConn, error
 		grpclimit.WithClientCosts(tokenbucket.Costs{"/grpc.health.v1.Health/*": 0}),
 		grpclimit.WithClientObserver(func(e grpclimit.ClientEvent) {
 			if e.Pause > 0 {
-				fmt.Fprintf(out, "%-8s refused: come back in %.1f s\n", e.Method[strings.LastIndexByte(e.Method, '/')+1:], e.Pause.Seconds())
+				fmt.Fprintf(out, "%-8s refused: retry in %.1f s\n", e.Method[strings.LastIndexByte(e.Method, '/')+1:], e.Pause.Seconds())
 			}
 		}))
 	if err != nil {

@@ -14,11 +14,11 @@ func TestOutput(t *testing.T) {
 		require.NoError(t, run(t.Context(), &out))
 		require.Equal(t, `List     answered after 0.0 s
 List     answered after 0.0 s
-Checkout refused: come back in 1.0 s
+Checkout refused: retry in 1.0 s
 Checkout answered after 1.0 s
-List     refused: come back in 0.5 s
+List     refused: retry in 0.5 s
 List     answered after 1.5 s
-Checkout refused: come back in 1.5 s
+Checkout refused: retry in 1.5 s
 Checkout answered after 3.0 s
 100 health checks were free
 `, out.String())

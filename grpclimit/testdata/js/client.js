@@ -1,6 +1,6 @@
-// Calls a method twice that admits one call, and prints what the second brings as JSON.
-// Then it calls a third time with grpc-js's own retry policy.
-// Usage: node client.js ADDRESS METHOD
+// Calls a method that admits one call twice, and prints the answer to the second call as
+// JSON. Then it calls a third time with grpc-js's own retry policy. Usage: node client.js
+// ADDRESS METHOD
 import grpc from '@grpc/grpc-js'
 
 const [address, method] = process.argv.slice(2)
@@ -10,7 +10,7 @@ const retryPolicy = {
 }
 const serviceConfig = JSON.stringify({ methodConfig: [{ name: [{}], retryPolicy }] })
 
-// call resolves to { error, trailer } once the status is there.
+// call resolves to { error, trailer } when the status has arrived.
 function call (options) {
   const client = new grpc.Client(address, grpc.credentials.createInsecure(), options)
   const raw = (bytes) => bytes
@@ -38,7 +38,7 @@ function * fields (bytes) {
   while (at < bytes.length) {
     const tag = varint()
     if ((tag & 7) === 0) yield [tag >> 3, varint()]
-    else { // only lengths besides
+    else { // all other fields begin with a length
       const length = varint()
       yield [tag >> 3, bytes.subarray(at, at += length)]
     }
