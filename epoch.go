@@ -72,7 +72,7 @@ type answer struct {
 	wait time.Duration // 0 when ok
 }
 
-// step is what a cost does to a word.
+// step is the effect of a cost on a word.
 type step uint8
 
 const (
@@ -145,8 +145,8 @@ func (e *epoch) take(t *timeline.Timeline, cost float64) (a answer, decided bool
 
 // admitQuickly returns the word after a cost in the two most frequent cases: all limits are
 // full, or no limit is full and the cost needs no refill. It compares whole numbers, and its
-// time does not depend on the number of limits. In other cases it returns false. So it does for
-// epochOver, whose anchor is above the last one and whose tokens no limit covers.
+// time does not depend on the number of limits. In other cases it returns false. It also does
+// so for epochOver, whose anchor is above the last one and whose tokens no limit covers.
 //
 // The result is that of step. A limit is full if gain has reached need, that is, when the spent
 // tokens have been refilled. Each of them takes from fastest to slowest nanoseconds. Gain and
@@ -164,7 +164,8 @@ func (e *epoch) admitQuickly(word, at, cost uint64) (next uint64, ok bool) {
 	return word + cost, spent+cost <= e.covered && at < anchor+spent*e.fastest
 }
 
-// step returns what a cost at now does to a word, and the word after it if the step is admit.
+// step returns the effect of a cost at now on a word. If that is admit, it also returns the
+// word after it.
 func (e *epoch) step(word uint64, now time.Duration, cost float64) (next uint64, s step) {
 	if word == epochOver {
 		return 0, unknown
@@ -199,7 +200,7 @@ func (e *epoch) step(word uint64, now time.Duration, cost float64) (next uint64,
 	return anchor<<(e.anchorShift&63) | spent, admit
 }
 
-// wait returns how long a cost has to wait that is refused at now.
+// wait returns how long a cost that is refused at now has to wait.
 func (e *epoch) wait(word uint64, now time.Duration, cost float64) (longest time.Duration) {
 	anchor, spent := e.split(word)
 	for i := range e.ledgers {
@@ -324,9 +325,9 @@ type busy struct {
 // allocates, so buckets that are used rarely, or mostly for other calls, start none.
 const decisionsToEpoch = 16
 
-// decisionsAfterQueue is how many more decisions have to come first after a waiter was queued,
-// because the next waiter would end the epoch. A stream that waits for each burst of bytes
-// starts none.
+// decisionsAfterQueue is how many additional decisions must come before an epoch starts after
+// a waiter was queued, because the next waiter would end the epoch. So a stream that waits for
+// each burst of bytes starts no epochs.
 const decisionsAfterQueue = 240
 
 // noteDecisionLocked counts a decision, and starts an epoch after decisionsToEpoch of them in

@@ -380,8 +380,8 @@ func takeOrInterfere(t *testing.T, bucket *tokenbucket.Bucket, random *rand.Rand
 	return cost
 }
 
-// A waiter ends an epoch. So bursts of decisions with waits between them start none, and a
-// long row of decisions after a wait does.
+// A waiter ends an epoch. So bursts of decisions with waits between them start no epoch,
+// and a long series of decisions after a wait starts one.
 func TestShortBurstsBetweenWaitsKeepTheLock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		start, bucket, waiter := time.Now(), newBucket(t, nil, Limit{1000, 1000}), sleeper.Sleeper{}

@@ -9,8 +9,8 @@ import (
 
 // refusal is a recent refusal of an epoch: a word of the epoch, a cost, and the instant
 // from which the cost is admitted. Calls with the same word and cost are refused without
-// arithmetic, so a flood of equal requests only reads memory. It is written when a word
-// refuses for the second time: a refusal that stays alone should cost little.
+// arithmetic, so a flood of equal requests only reads memory. It is written at the second
+// refusal with the same word, so that a single refusal stays cheap.
 //
 // One goroutine at a time writes a refusal, and each refusal has a later word than the one
 // before. Another goroutine may load a mixture of two refusals while one is written. But the
@@ -18,7 +18,7 @@ import (
 // then cost and instant, and then checks that the epoch still has this word: if so, cost and
 // instant belong to it.
 type refusal struct {
-	seen atomic.Uint64 // the word of the latest first refusal; before it, the epoch's first word
+	seen atomic.Uint64 // the word of the latest refusal with a new word; at first, the epoch's first word
 	next atomic.Uint64 // the refusal's word plus 1; 0: there is none yet; epochOver: one is being written
 	cost atomic.Uint64 // whole tokens, at least 1
 	due  atomic.Int64  // the instant at which the cost is admitted

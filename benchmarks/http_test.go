@@ -24,7 +24,8 @@ import (
 	"github.com/aa014e13/tokenbucket/keyed"
 )
 
-// middleware is a peer in front of a handler, by the client's address where it can.
+// middleware is a peer in front of a handler. It limits by the client's address if it
+// can.
 type middleware struct {
 	name string
 	wrap func(testing.TB, tokenbucket.Limit, http.Handler) http.Handler

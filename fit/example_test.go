@@ -75,7 +75,7 @@ func ExampleTraffic() {
 	// 4 <nil>
 }
 
-// The users that a smaller capacity would refuse first.
+// A smaller capacity would refuse these users first.
 func ExampleNeed() {
 	traffic := fit.NewTraffic(0)
 	morning(traffic.Add)
@@ -100,7 +100,7 @@ func newTrial() (*fit.Trial, error) {
 	return trial, nil
 }
 
-// What a limit would have refused.
+// A Trial reports what a limit would have refused.
 func ExampleTrial() {
 	trial, err := newTrial()
 	if err != nil {

@@ -14,7 +14,7 @@ type ask struct {
 	costs []float64 // tokens, if each
 }
 
-// given returns the costs as they were given, for errors.
+// given returns the costs as the caller passed them, for errors.
 func (a *ask) given() any {
 	if a.each {
 		return a.costs

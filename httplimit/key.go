@@ -95,8 +95,8 @@ func doubleMark(key string) string {
 	return key
 }
 
-// maxKeyLen is the longest value of a header field that is a key as it is, in bytes. It
-// bounds the memory that a client can fill.
+// maxKeyLen is the length, in bytes, of the longest field value that is used as a key
+// unchanged. It bounds the memory that a client can fill.
 const maxKeyLen = 64
 
 // keyHeader is a header field whose value is a key.

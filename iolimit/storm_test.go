@@ -18,9 +18,10 @@ import (
 	"github.com/aa014e13/tokenbucket/iolimit"
 )
 
-// Streams share buckets whose limits change, below the chunks and below a byte too, while
-// deadlines pass, move and are removed. Each byte that moved is charged once to the first
-// bucket and once to the last one, whatever the buckets between them did.
+// Streams share buckets whose limits change, also to less than a chunk and less than a
+// byte. Meanwhile deadlines pass, move and are removed. Each byte that moved is charged
+// once to the first bucket and once to the last one, regardless of the buckets between
+// them.
 func TestEveryByteIsChargedOnceInAStorm(t *testing.T) {
 	for seed := range uint64(20) {
 		synctest.Test(t, func(t *testing.T) {

@@ -266,7 +266,7 @@ func (b *Buckets) fallsBack(err error) bool {
 func (b *Buckets) stored(key string) string { return b.prefix + short(key) }
 
 // short returns the name of a key without the prefix. The name of a long key is longer
-// than MaxKey, so no short key can be chosen to share its bucket.
+// than MaxKey, so it differs from every key that is stored unchanged.
 func short(key string) string {
 	if len(key) <= MaxKey {
 		return key

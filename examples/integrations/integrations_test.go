@@ -13,7 +13,7 @@ import (
 	"github.com/aa014e13/tokenbucket/keyed"
 )
 
-// prices are what the routes of all routers here cost, in each router's own syntax.
+// prices are the prices of the routes, in the syntax of each router.
 var prices = tokenbucket.Costs{"GET /export/:id": 5, "GET /export/{id}": 5}
 
 // perClient has 10 tokens for every client, and no more during a test.
