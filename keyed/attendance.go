@@ -42,8 +42,10 @@ func (b *Buckets[K]) attend(v *visit[K]) *tokenbucket.Bucket {
 		s.attended = map[K]*attendance{}
 	}
 	s.attended[v.key] = v.attended
-	if v.slot >= 0 || v.old >= 0 {
+	if v.slot >= 0 {
 		s.table.remove(v.hash, v.key)
+	} else if v.full >= 0 {
+		s.table.drop(v.full) // leaves its place to the attended key
 	}
 	b.sweepDue(s, v.slot < 0)
 	s.mu.Unlock()

@@ -4,10 +4,9 @@
 //
 // A bucket that has had time to fill is the same as one never seen. Exactly those
 // buckets are forgotten, so no client gets tokens early. There is no time to live to
-// choose and no background goroutine. A key is remembered until its bucket is full and a
-// later call has swept it. Without debt and pauses, a bucket is full at most capacity /
-// refill after the last request. The key itself may stay in memory longer, in a slot that
-// no other key needs, but Len does not count it.
+// choose and no background goroutine. A key is remembered until its bucket is full and its
+// place is needed, or a later call has swept it. Without debt and pauses, a bucket is full at
+// most capacity / refill after the last request.
 //
 // A million keys take 45 bytes each with one limit and 66 with two. The bytes of the key
 // itself are not counted: go test -run TestBytesPerKey -v ./keyed. A call sweeps about a
@@ -26,6 +25,7 @@ import (
 	"context"
 	"hash/maphash"
 	"math"
+	"math/bits"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -36,7 +36,7 @@ import (
 
 const (
 	sweepEachCall = 4   // keys of its shard that a call adds to those that are due for a sweep
-	sweepAtOnce   = 64  // due keys from which a call sweeps; a call for an unknown key sweeps at once
+	sweepAtOnce   = 64  // keys added between two calls that sweep
 	lookAtKeys    = 128 // keys that a call looks at when there is no room for a new key
 	shardBits     = 8   // bits of a hash that choose the shard
 )
@@ -63,6 +63,9 @@ type Buckets[K comparable] struct {
 	_      [64]byte      // the fields above rarely change, so they stay in every processor's cache
 	len    atomic.Int64  // keys remembered, and places taken for keys about to be remembered
 	next   atomic.Uint64 // the shard where the next call looks for room
+
+	// A bit is set for each shard that Len has to sweep.
+	due [(1 << shardBits) / 64]atomic.Uint64
 }
 
 // New returns Buckets in which every key's bucket is full. It returns
@@ -88,7 +91,7 @@ func newBuckets[K comparable](t timeline.Timeline, c config, latest time.Duratio
 	b.limits.Store(&c.limits)
 	for i := range b.shards {
 		s := &b.shards[i]
-		s.latest = latest
+		s.index, s.latest = uint8(i), latest
 		s.table = table[K]{seed: b.seed, limits: c.limits}
 		s.states = make([]tokenbucket.State, len(c.limits), len(c.limits)+3) // a cache line at least
 	}
@@ -248,7 +251,21 @@ func (b *Buckets[K]) Waiting(key K) int {
 
 // Len returns how many keys are remembered, at most WithMaxKeys. Some of them may be full
 // by now.
-func (b *Buckets[K]) Len() int { return int(b.len.Load()) }
+//
+// Len first drops keys that are full. It looks at no more than four keys for each call since
+// the last Len, and at each key once. It locks one shard of 256 at a time.
+func (b *Buckets[K]) Len() int {
+	for i := range b.due {
+		for shards := b.due[i].Swap(0); shards != 0; shards &= shards - 1 {
+			s := &b.shards[64*i+bits.TrailingZeros64(shards)]
+			s.mu.Lock()
+			b.sweep(s, s.due)
+			s.due = 0
+			s.mu.Unlock()
+		}
+	}
+	return int(b.len.Load())
+}
 
 // Forget makes the key's bucket full again, as if the key had never been seen. Callers
 // that wait for the key are served from the full bucket. If the key shares the overflow

@@ -60,12 +60,10 @@ func TestKeyBroughtWhileRoomIsLookedFor(t *testing.T) {
 	require.Equal(t, 2*lookAtKeys, b.Len())
 }
 
-// Calls for known keys sweep all keys that are due together, and each of them once.
+// While there is no room, calls sweep as many keys at once as are due, and those once.
 func TestSweptKeysAreNoLongerDue(t *testing.T) {
 	b, err := New[int](tokenbucket.Limit{Capacity: 1000, RefillPerSec: 1e-9}, WithClock(new(waittest.Clock)), WithMaxKeys(1))
 	require.NoError(t, err)
-	b.TryAcquire(0, 1)
-	require.Zero(t, b.shards[0].due)
 	for call := range 3 * sweepAtOnce / sweepEachCall {
 		b.TryAcquire(0, 1)
 		require.EqualValues(t, (call+1)*sweepEachCall%sweepAtOnce, b.shards[0].due)
@@ -85,4 +83,45 @@ func TestForgetTakesNoteOfTheTime(t *testing.T) {
 	_, ok := b.TryAcquire("k", 10)
 	require.True(t, ok)
 	require.Equal(t, 0.0, b.Tokens("k"))
+}
+
+// A key that is full again when it returns has its slot still, and takes no new place.
+func TestFullKeysThatReturnAreKnown(t *testing.T) {
+	const keys = 3000
+	clock := new(waittest.Clock)
+	b, err := New[int](tokenbucket.Limit{Capacity: 1, RefillPerSec: 1}, WithClock(clock))
+	require.NoError(t, err)
+	slots := map[int]int{}
+	for round := range 3 {
+		clock.Set(time.Duration(round) * time.Second)
+		for key := range keys {
+			_, ok := b.TryAcquire(key, 1)
+			require.True(t, ok)
+			hash := maphash.Comparable(b.seed, key)
+			slot := b.shardOf(hash).table.find(hash, key)
+			require.True(t, round == 0 || slots[key] == slot)
+			slots[key] = slot
+		}
+		require.EqualValues(t, keys, b.len.Load())
+	}
+}
+
+// Calls free memory even if nobody calls Len and no key is inserted.
+func TestCallsFreeTheMemoryOfFullKeys(t *testing.T) {
+	for name, key := range map[string]int{"known": 0, "unknown": -1} {
+		clock := new(waittest.Clock)
+		b, err := New[int](tokenbucket.Limit{Capacity: 1000, RefillPerSec: 1}, WithClock(clock), WithMaxKeys(255))
+		require.NoError(t, err)
+		require.Len(t, b.shards, 1)
+		b.TryAcquire(0, 500)
+		for key := range 250 {
+			b.TryAcquire(key, 1)
+		}
+		clock.Set(10 * time.Second)
+		tab := &b.shards[0].table
+		for range len(tab.groups) * sweepAtOnce / sweepEachCall {
+			b.Tokens(key)
+		}
+		require.Len(t, tab.groups, fewestGroups, name)
+	}
 }

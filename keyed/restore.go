@@ -149,7 +149,7 @@ func (r *restoring[K]) add(t *table[K], k hashedKey[K], states []tokenbucket.Sta
 	if isPaused(r.states, r.at) {
 		r.paused[k.key] = slices.Clone(r.states)
 	} else {
-		t.insert(k.hash, k.key, r.states, timeline.Later(r.at, r.to.UntilFull(r.states, r.at)))
+		t.insert(k.hash, k.key, r.states, r.at)
 	}
 	return nil
 }

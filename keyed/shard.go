@@ -13,7 +13,8 @@ import (
 type shard[K comparable] struct {
 	mu       sync.Mutex
 	latest   time.Duration // the latest reading of the clock; earlier readings count as this one
-	due      int32         // number of keys due for a sweep
+	due      int           // keys to be swept before Len counts the keys, or to make room
+	index    uint8         // among the shards
 	used     bool          // whether a call has visited the shard since New
 	table    table[K]
 	attended map[K]*attendance   // keys with waiters or a pause; they are not in the table
@@ -40,7 +41,7 @@ type visit[K comparable] struct {
 	limits   tokenbucket.Limits  // these limits decide
 	states   []tokenbucket.State // on these states
 	slot     int                 // slot of the key; -1 if the key was unknown and a place is taken for it
-	old      int                 // slot where an unknown key lingers, or -1
+	full     int                 // the slot of a full key, which a key that was not known takes over; or -1
 	looked   bool                // whether the call has looked for room
 }
 
@@ -81,8 +82,7 @@ func (b *Buckets[K]) enter(v *visit[K], key K) {
 	if len(s.attended) > 0 && b.enterAttended(v) {
 		return
 	}
-	if v.slot, v.old = s.table.find(v.hash, key), -1; v.slot < 0 || s.table.lingers(v.slot) {
-		v.slot, v.old = -1, v.slot
+	if v.slot, v.full = s.table.find(v.hash, key), -1; v.slot < 0 {
 		b.enterUnknown(v)
 		return
 	}
@@ -113,7 +113,13 @@ func (b *Buckets[K]) enterAttended(v *visit[K]) bool {
 func (b *Buckets[K]) enterUnknown(v *visit[K]) {
 	s := v.shard
 	isSelf := v.key == v.key // not NaN
-	if isSelf && b.takePlace() {
+	if isSelf {
+		v.full = s.table.fullSlot(v.hash, v.at)
+	}
+	if v.full >= 0 || isSelf && b.takePlace() {
+		if s.table.len > 0 {
+			b.sweepBeforeLen(s)
+		}
 		v.limits, v.states = s.table.limits, s.states
 		v.limits.Fill(v.states, v.at)
 		return
@@ -140,44 +146,70 @@ func (b *Buckets[K]) leave(v *visit[K]) {
 	case v.slot >= 0:
 		s.table.store(v.slot, v.states)
 	default:
-		b.remember(s, v.hash, v.key, v.states, v.at, v.old)
+		b.remember(s, v.hash, v.key, v.states, v.at, v.full)
 	}
-	b.sweepDue(s, v.slot < 0 && v.old < 0)
+	b.sweepDue(s, v.slot < 0)
 	s.mu.Unlock()
 }
 
 // leaveUnchanged ends a visit to a key that is not attended, and drops the visit's states.
 func (b *Buckets[K]) leaveUnchanged(v *visit[K]) {
-	if v.slot < 0 {
+	if v.slot < 0 && v.full < 0 {
 		b.len.Add(-1)
 	}
-	b.sweepDue(v.shard, v.slot < 0 && v.old < 0)
+	b.sweepDue(v.shard, v.slot < 0)
 	v.shard.mu.Unlock()
 }
 
-// sweepDue adds the keys of one more call to those that are due. It sweeps the due keys
-// if atOnce is true or there are at least sweepAtOnce.
-func (b *Buckets[K]) sweepDue(s *shard[K], atOnce bool) {
-	if s.due += sweepEachCall; s.due >= sweepAtOnce || atOnce {
-		b.sweep(s, int(s.due))
-		s.due = 0
+// sweepDue adds the keys of one more call to those that are due. Every sixteenth call sweeps,
+// and so does a call for an unknown key if keys are attended.
+func (b *Buckets[K]) sweepDue(s *shard[K], unknown bool) {
+	s.due += sweepEachCall
+	if s.due%sweepAtOnce == 0 || unknown && len(s.attended) > 0 {
+		b.sweepSome(s)
 	}
 }
 
-// remember puts a key into the table, and reports whether it did. old is the slot where
-// the key lingers, or -1. A full key is not put into the table, and its place is free
-// again.
-func (b *Buckets[K]) remember(s *shard[K], hash uint64, key K, states []tokenbucket.State, at time.Duration, old int) (kept bool) {
-	if s.table.limits.IsFull(states, at) {
+// sweepBeforeLen makes the next Len sweep the keys of the shard that are due by then.
+func (b *Buckets[K]) sweepBeforeLen(s *shard[K]) {
+	set, bit := &b.due[s.index/64], uint64(1)<<(s.index%64)
+	if set.Load()&bit == 0 {
+		set.Or(bit)
+	}
+}
+
+// sweepSome sweeps the keys that are due if WithMaxKeys leaves no room. Otherwise a sweep
+// only frees memory, so sweepSome sweeps one group of the table if that can shrink, and the
+// keys stay due until Len sweeps them.
+func (b *Buckets[K]) sweepSome(s *shard[K]) {
+	b.sweepBeforeLen(s)
+	s.due = min(s.due, sweepAtOnce*len(s.table.groups)) // all keys
+	few := 0
+	if b.len.Load() >= b.maxKeys {
+		few = min(s.due, lookAtKeys)
+		s.due -= few
+	} else if len(s.table.groups) > fewestGroups {
+		few = 1
+	}
+	b.sweep(s, few)
+}
+
+// remember puts a key into the table, and reports whether it did. full is a slot that the key
+// takes over, or -1 if it has taken a place. A full key is not put into the table, and its
+// place is free again.
+func (b *Buckets[K]) remember(s *shard[K], hash uint64, key K, states []tokenbucket.State, at time.Duration, full int) (kept bool) {
+	isFull := s.table.limits.IsFull(states, at)
+	switch {
+	case full >= 0 && !isFull:
+		s.table.takeOver(full, hash, key, states)
+	case full < 0 && isFull:
 		b.len.Add(-1)
-		return false
+	case full < 0:
+		if dropped := s.table.insert(hash, key, states, at); dropped > 0 {
+			b.len.Add(int64(-dropped))
+		}
 	}
-	if old >= 0 {
-		s.table.revive(old, states)
-	} else {
-		s.table.insert(hash, key, states, timeline.Later(at, s.table.limits.UntilFull(states, at)))
-	}
-	return true
+	return !isFull
 }
 
 // takePlace counts one more key, unless that would be too many, and reports whether it
@@ -215,7 +247,6 @@ func (b *Buckets[K]) lookForRoom() {
 		s := &b.shards[b.next.Add(1)&uint64(len(b.shards)-1)]
 		s.mu.Lock()
 		s.latest = max(s.latest, now)
-		s.table.dropLingering()
 		looked := s.table.len
 		dropped := b.sweep(s, lookAtKeys)
 		s.mu.Unlock()

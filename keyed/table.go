@@ -13,7 +13,7 @@ import (
 // table maps keys to their states. It consists of groups of seven slots. The hash of a
 // key names a slot. If that slot was taken, the key is in another slot of the same group.
 // If the group was full, the key is in one of the next groups. A word for each group says
-// which slots are taken, and holds eight bits of each key's hash. The words for a million
+// which slots are taken, and holds seven bits of each key's hash. The words for a million
 // keys about fit into a processor's cache. Three keys in five are in the slot that their
 // hash names, and the processor fetches that entry at the same time as the word. So
 // finding a key costs one cache miss, that of its entry.
@@ -25,8 +25,7 @@ import (
 type table[K comparable] struct {
 	seed    maphash.Seed
 	limits  tokenbucket.Limits
-	len     int // keys that do not linger
-	linger  int // keys that linger
+	len     int // keys, full ones too
 	cursor  int // the group where the sweep goes on
 	groups  []group
 	fullAt  []time.Duration     // for each group: none of its keys is full before this instant
@@ -64,13 +63,6 @@ func (t *table[K]) next(at int) int {
 	return at
 }
 
-func (t *table[K]) previous(at int) int {
-	if at == 0 {
-		at = len(t.groups)
-	}
-	return at - 1
-}
-
 // find returns the slot of a key, or -1 if the key is not there. The slot is valid until
 // keys are inserted or dropped. find first looks at the slot that the hash names. Most
 // keys are there, so a processor predicts that and fetches the entry at the same time as
@@ -84,7 +76,8 @@ func (t *table[K]) find(hash uint64, key K) int {
 	return t.search(at, tagOf(hash), key)
 }
 
-// search looks for a key in a group and the groups after it. It returns its slot, or -1.
+// search looks for a key in the group that its hash names and the groups after it. It
+// returns its slot, or -1.
 func (t *table[K]) search(at int, tag group, key K) int {
 	for range t.groups {
 		g := t.groups[at]
@@ -97,32 +90,42 @@ func (t *table[K]) search(at int, tag group, key K) int {
 			break
 		}
 		at = t.next(at)
+		tag |= displaced
 	}
 	return -1
 }
 
-// insert adds a key that is not in the table. The key is not full before fullAt.
-func (t *table[K]) insert(hash uint64, key K, states []tokenbucket.State, fullAt time.Duration) {
-	if t.len+t.linger >= mostPerGroup*len(t.groups) && !t.dropLingering() {
-		t.rebuild(len(t.groups) + max(fewestGroups, len(t.groups)/4))
+// insert adds a key that is not in the table. If there is no room, insert first drops all
+// keys that are full, and returns their number. If these are few, the table grows.
+func (t *table[K]) insert(hash uint64, key K, states []tokenbucket.State, now time.Duration) (dropped int) {
+	if t.len >= mostPerGroup*len(t.groups) {
+		if dropped = t.sweep(t.len, now); dropped <= len(t.groups) {
+			t.rebuild(len(t.groups) + max(fewestGroups, len(t.groups)/4))
+		}
 	}
-	slot := t.take(hash, fullAt)
+	slot := t.take(hash, timeline.Later(now, t.limits.UntilFull(states, now)))
+	t.put(slot, key, states)
+	return dropped
+}
+
+func (t *table[K]) put(slot int, key K, states []tokenbucket.State) {
 	t.entries[slot] = entry[K]{key, [1]tokenbucket.State{states[0]}}
 	copy(t.furtherStates(slot), states[1:])
 }
 
 // take takes a free slot for a key with this hash, and returns the slot.
 func (t *table[K]) take(hash uint64, fullAt time.Duration) int {
-	slot := t.home(hash)
+	slot, tag := t.home(hash), tagOf(hash)
 	at, n := slot/slotsPerGroup, slot%slotsPerGroup
 	for t.groups[at].tagged(free) == 0 {
 		t.groups[at] = t.groups[at].pass()
 		at = t.next(at)
+		tag |= displaced
 	}
 	if t.groups[at].tag(n) != free {
 		n = t.groups[at].tagged(free).first()
 	}
-	t.groups[at] |= tagOf(hash) << (8 * n)
+	t.groups[at] |= tag << (8 * n)
 	t.fullAt[at] = min(t.fullAt[at], fullAt)
 	t.len++
 	return at*slotsPerGroup + n
@@ -158,23 +161,22 @@ func (t *table[K]) furtherStates(slot int) []tokenbucket.State {
 	return t.states[slot*further:][:further]
 }
 
-// remove drops a key, and reports whether the key was there and did not linger.
+// remove drops a key, and reports whether the key was there.
 func (t *table[K]) remove(hash uint64, key K) bool {
 	slot := t.find(hash, key)
 	if slot < 0 {
 		return false
 	}
-	lingered := t.lingers(slot)
 	t.dropFrom(t.home(hash)/slotsPerGroup, slot)
 	t.shrink()
-	return !lingered
+	return true
 }
 
-// drop drops the key of a slot. If no key has passed by the group before this one, the key
-// is in the group that its hash names. Otherwise drop has to hash the key.
+// drop drops the key of a slot. It has to hash the key if that is not in the group that its
+// hash names.
 func (t *table[K]) drop(slot int) {
 	home := slot / slotsPerGroup
-	if t.groups[t.previous(home)].isPassed() {
+	if t.groups[home].tag(slot%slotsPerGroup)&displaced != 0 {
 		home = t.home(t.hash(t.entries[slot].key)) / slotsPerGroup
 	}
 	t.dropFrom(home, slot)
@@ -183,66 +185,12 @@ func (t *table[K]) drop(slot int) {
 // dropFrom drops the key of a slot. The hash of the key names the group home.
 func (t *table[K]) dropFrom(home, slot int) {
 	at, n := slot/slotsPerGroup, slot%slotsPerGroup
-	t.groups[at] &^= 0xff << (8 * n)
+	t.groups[at] = t.groups[at].with(n, free)
 	for passed := home; passed != at; passed = t.next(passed) {
 		t.groups[passed] = t.groups[passed].unpass()
 	}
-	if t.lingers(slot) {
-		t.linger--
-	} else {
-		t.len--
-	}
+	t.len--
 	t.entries[slot] = entry[K]{} // so that the key can be freed
-}
-
-// sweep looks at the next groups, until these have at least few taken slots. Keys whose
-// buckets are full linger from then on, and sweep returns their number. Slots of keys
-// that lingered before count as taken. sweep skips a group where no key can be full yet,
-// since most of the cost is reading entries.
-func (t *table[K]) sweep(few int, now time.Duration) (full int) {
-	for range t.groups {
-		if few <= 0 {
-			break
-		}
-		at := t.cursor
-		t.cursor = t.next(at)
-		few -= t.groups[at].taken().len()
-		if now >= t.fullAt[at] {
-			full += t.sweepGroup(at, now)
-		}
-	}
-	if full > 0 {
-		t.shrink()
-	}
-	return full
-}
-
-func (t *table[K]) sweepGroup(at int, now time.Duration) (full int) {
-	earliest := timeline.Never
-	for taken := t.groups[at].taken(); taken != 0; taken = taken.rest() {
-		slot := at*slotsPerGroup + taken.first()
-		if t.lingers(slot) {
-			continue
-		}
-		if left := t.untilFull(slot, now); left > 0 {
-			earliest = min(earliest, timeline.Later(now, left))
-			continue
-		}
-		t.entries[slot].state[0] = lingering
-		t.len--
-		t.linger++
-		full++
-	}
-	t.fullAt[at] = earliest
-	return full
-}
-
-func (t *table[K]) untilFull(slot int, now time.Duration) time.Duration {
-	left := t.limits[:1].UntilFull(t.entries[slot].state[:], now)
-	if len(t.limits) > 1 {
-		left = max(left, t.limits[1:].UntilFull(t.furtherStates(slot), now))
-	}
-	return left
 }
 
 // change changes the limits, drops the keys that are full, and returns their number.
@@ -277,12 +225,12 @@ func (t *table[K]) appendTo(keys []K, now time.Duration, scratch []tokenbucket.S
 	return keys, states
 }
 
-// slots yields the slots of all keys that do not linger. The caller may drop keys during
+// slots yields the slots of all keys. The caller may drop keys during
 // the iteration.
 func (t *table[K]) slots(yield func(slot int) bool) {
 	for at, g := range t.groups {
 		for taken := g.taken(); taken != 0; taken = taken.rest() {
-			if slot := at*slotsPerGroup + taken.first(); !t.lingers(slot) && !yield(slot) {
+			if !yield(at*slotsPerGroup + taken.first()) {
 				return
 			}
 		}
@@ -306,12 +254,11 @@ func (t *table[K]) fit() {
 // groupsFor returns how many groups a number of keys needs, with some room for more.
 func groupsFor(keys int) int { return max(fewestGroups, keys/(mostPerGroup-1)+1) }
 
-// rebuild gives the table a new size, in groups, and drops the keys that linger. The
-// other keys stay in the order of their hashes, and the cursor stays at the same place in
-// that order.
+// rebuild gives the table a new size, in groups. The keys stay in the order of their hashes,
+// and the cursor stays at the same place in that order.
 func (t *table[K]) rebuild(size int) {
 	old := *t
-	t.len, t.linger = 0, 0
+	t.len = 0
 	t.groups = make([]group, size)
 	t.fullAt = slices.Repeat([]time.Duration{timeline.Never}, size)
 	t.entries = make([]entry[K], size*slotsPerGroup)
@@ -332,16 +279,20 @@ func (t *table[K]) rebuild(size int) {
 type group uint64
 
 const (
-	free     group = 0 // the tag of a slot that is not taken
-	each     group = 0x01_01_01_01_01_01_01
-	passedBy group = 1 << (8 * slotsPerGroup)
+	free      group = 0    // the tag of a slot that is not taken
+	displaced group = 0x80 // in the tag of a key that is not in the group that its hash names
+	each      group = 0x01_01_01_01_01_01_01
+	passedBy  group = 1 << (8 * slotsPerGroup)
 )
 
-// tagOf returns a byte of the hash that is not 0.
-func tagOf(hash uint64) group { return max(1, group(hash&0xff)) }
+// tagOf returns seven bits of the hash that are not all 0.
+func tagOf(hash uint64) group { return max(1, group(hash&0x7f)) }
 
 // tag returns the tag of a slot.
 func (g group) tag(n int) group { return g >> (8 * n) & 0xff }
+
+// with returns the group with a new tag of a slot.
+func (g group) with(n int, tag group) group { return g&^(0xff<<(8*n)) | tag<<(8*n) }
 
 // tagged marks the slots that have a tag.
 func (g group) tagged(tag group) slots {
@@ -351,6 +302,9 @@ func (g group) tagged(tag group) slots {
 
 // taken marks the slots that are not free.
 func (g group) taken() slots { return g.tagged(free) ^ slots(0x80*each) }
+
+// atHome marks the slots whose keys are not displaced.
+func (g group) atHome() slots { return g.taken() &^ slots(g&(displaced*each)) }
 
 func (g group) isPassed() bool { return g >= passedBy }
 
@@ -376,6 +330,8 @@ type slots uint64
 
 func (s slots) len() int   { return bits.OnesCount64(uint64(s)) }
 func (s slots) first() int { return bits.TrailingZeros64(uint64(s)) / 8 }
+
+func (s slots) has(n int) bool { return s>>(8*n)&0x80 != 0 }
 
 // rest returns the set without its first slot.
 func (s slots) rest() slots { return s & (s - 1) }

@@ -2,6 +2,7 @@ package keyed
 
 import (
 	"hash/maphash"
+	"maps"
 	"testing"
 	"time"
 
@@ -34,7 +35,7 @@ func newTable() *table[int] {
 func FuzzTable(f *testing.F) {
 	f.Add([]byte{0, 1, 0, 2, 1, 1, 2, 0, 0, 1}, uint8(1))
 	f.Add(make([]byte, 600), uint8(7))
-	f.Add([]byte("1220070YB0CB!ZC8"), uint8('_')) // sweeps twice: the second meets keys that linger
+	f.Add([]byte("1220070YB0CB!ZC8"), uint8('_')) // sweeps twice
 	f.Fuzz(func(t *testing.T, ops []byte, spread uint8) {
 		tab, model := newTable(), map[int]float64{}
 		for i := 0; i+1 < len(ops); i += 2 {
@@ -42,7 +43,7 @@ func FuzzTable(f *testing.F) {
 			if spread%2 == 1 {
 				key += i << 8
 			}
-			operate(tab, model, ops[i]%4, key, float64(i%6))
+			operate(t, tab, model, ops[i]%4, key, float64(i%6))
 			require.Equal(t, len(model), tab.len)
 		}
 		requireSame(t, tab, model)
@@ -56,30 +57,41 @@ func FuzzTable(f *testing.F) {
 	})
 }
 
-func operate(tab *table[int], model map[int]float64, op byte, key int, value float64) {
+func operate(t *testing.T, tab *table[int], model map[int]float64, op byte, key int, value float64) {
 	hash := tab.hash(key)
 	switch {
 	case op < 2: // insert or overwrite
 		switch slot := tab.find(hash, key); {
-		case slot >= 0 && tab.lingers(slot):
-			tab.revive(slot, statesOf(value))
 		case slot >= 0:
 			overwrite(tab, slot, value)
 		default:
-			tab.insert(hash, key, statesOf(value), fullAt(value))
+			add(t, tab, model, key, value)
 		}
 		model[key] = value
 	case op == 2:
 		tab.remove(hash, key)
 		delete(model, key)
 	default: // sweep away every key whose value is 0
-		tab.sweep(tab.len+tab.linger, 0)
-		for key, value := range model {
-			if value == 0 {
-				delete(model, key)
-			}
-		}
+		tab.sweep(tab.len, 0)
+		dropFull(model)
 	}
+}
+
+// add inserts a key, or lets it take over the slot of a full one.
+func add(t *testing.T, tab *table[int], model map[int]float64, key int, value float64) {
+	hash := tab.hash(key)
+	if slot := tab.fullSlot(hash, 0); slot >= 0 {
+		full := tab.entries[slot].key
+		require.Zero(t, model[full])
+		delete(model, full)
+		tab.takeOver(slot, hash, key, statesOf(value))
+	} else if tab.insert(hash, key, statesOf(value), 0) > 0 {
+		dropFull(model)
+	}
+}
+
+func dropFull(model map[int]float64) {
+	maps.DeleteFunc(model, func(_ int, value float64) bool { return value == 0 })
 }
 
 func overwrite(tab *table[int], slot int, value float64) {
@@ -109,7 +121,9 @@ func requireCounts(t *testing.T, tab *table[int]) {
 	for at, g := range tab.groups {
 		for taken := g.taken(); taken != 0; taken = taken.rest() {
 			key := tab.entries[at*slotsPerGroup+taken.first()].key
-			for by := tab.home(tab.hash(key)) / slotsPerGroup; by != at; by = tab.next(by) {
+			home := tab.home(tab.hash(key)) / slotsPerGroup
+			require.Equal(t, home == at, g.atHome().has(taken.first()))
+			for by := home; by != at; by = tab.next(by) {
 				passed[by]++
 			}
 		}
@@ -125,23 +139,41 @@ func requireCounts(t *testing.T, tab *table[int]) {
 func TestTableGrowsAndShrinks(t *testing.T) {
 	tab, model := newTable(), map[int]float64{}
 	for key := range 5000 {
-		operate(tab, model, 0, key, float64(key%5))
+		operate(t, tab, model, 0, key, float64(key%5))
 	}
 	requireSame(t, tab, model)
 	require.LessOrEqual(t, len(tab.entries), 5000*3/2)
 	for key := 0; key < 5000; key += 3 {
-		operate(tab, model, 2, key, 0)
+		operate(t, tab, model, 2, key, 0)
 	}
 	requireSame(t, tab, model)
 	for key := range 5000 {
-		operate(tab, model, byte(key%3), key, float64(key%5))
+		operate(t, tab, model, byte(key%3), key, float64(key%5))
 	}
 	requireSame(t, tab, model)
 	for key := range 4990 {
-		operate(tab, model, 2, key, 0)
+		operate(t, tab, model, 2, key, 0)
 	}
 	requireSame(t, tab, model)
 	require.Equal(t, fewestGroups, len(tab.groups))
+}
+
+// Full keys make room, so that the table grows only if they are few.
+func TestFullKeysMakeRoomInTheTable(t *testing.T) {
+	const most = mostPerGroup * fewestGroups
+	for _, c := range []struct{ full, groups int }{{0, 2 * fewestGroups}, {fewestGroups, 2 * fewestGroups}, {fewestGroups + 1, fewestGroups}} {
+		tab := newTable()
+		for key := range most {
+			value := 1.0
+			if key < c.full {
+				value = 0
+			}
+			require.Zero(t, tab.insert(tab.hash(key), key, statesOf(value), 0))
+		}
+		require.Equal(t, c.full, tab.insert(tab.hash(most), most, statesOf(1), 0))
+		require.Len(t, tab.groups, c.groups)
+		require.Equal(t, most+1-c.full, tab.len)
+	}
 }
 
 // Keys with one hash pass by one group after another, around the end of the table. There
@@ -151,7 +183,7 @@ func TestTableKeepsKeysOfOneHash(t *testing.T) {
 		tab := newTable()
 		tab.rebuild(100)
 		for key := range 500 {
-			tab.insert(hash, key, statesOf(1), fullAt(1))
+			tab.insert(hash, key, statesOf(1), 0)
 		}
 		for key := range 500 {
 			require.GreaterOrEqual(t, tab.find(hash, key), 0, key)
@@ -170,16 +202,16 @@ func TestTableSearchEnds(t *testing.T) {
 	tab.rebuild(2)
 	first, second := uint64(1), uint64(1<<56-1)
 	for key := range 8 {
-		tab.insert(first, key, statesOf(1), fullAt(1))
+		tab.insert(first, key, statesOf(1), 0)
 	}
 	for key := range 4 {
-		tab.insert(second, 100+key, statesOf(1), fullAt(1))
+		tab.insert(second, 100+key, statesOf(1), 0)
 	}
 	for key := range 6 {
 		tab.dropFrom(tab.home(first)/slotsPerGroup, tab.find(first, key))
 	}
 	for key := range 4 {
-		tab.insert(second, 200+key, statesOf(1), fullAt(1))
+		tab.insert(second, 200+key, statesOf(1), 0)
 	}
 	require.True(t, tab.groups[0].isPassed() && tab.groups[1].isPassed())
 	require.Less(t, tab.find(first, 300), 0)
@@ -189,7 +221,7 @@ func TestTableSearchEnds(t *testing.T) {
 func TestTableSweepsEveryKey(t *testing.T) {
 	tab, model := newTable(), map[int]float64{}
 	for key := range 1000 {
-		operate(tab, model, 0, key, 1)
+		operate(t, tab, model, 0, key, 1)
 	}
 	dropped := 0
 	for range 1000/4 + 1 {
@@ -207,7 +239,7 @@ func TestTableSweepsAKeyTheInstantItIsFull(t *testing.T) {
 	tab := newTable()
 	tab.rebuild(1)
 	for key, value := range []float64{2, 1, 1, 3} { // full value + 1 seconds later
-		tab.insert(tab.hash(key), key, statesOf(value), fullAt(value))
+		tab.insert(tab.hash(key), key, statesOf(value), 0)
 		require.Zero(t, tab.sweep(tab.len, 0))
 	}
 	for _, c := range []struct {
@@ -225,11 +257,11 @@ func TestTableSweepsAKeyTheInstantItIsFull(t *testing.T) {
 func TestTableSweepsOnWhileItGrows(t *testing.T) {
 	tab, model := newTable(), map[int]float64{}
 	for key := range 1000 {
-		operate(tab, model, 0, key, 0)
+		operate(t, tab, model, 0, key, 0)
 	}
 	for key := range 4000 {
 		tab.sweep(4, 0)
-		operate(tab, model, 0, 1000+key, 1)
+		operate(t, tab, model, 0, 1000+key, 1)
 	}
 	require.Equal(t, 4000, tab.len)
 
@@ -244,7 +276,7 @@ func TestTableSweepsOnWhileItGrows(t *testing.T) {
 func TestMostKeysAreWhereTheirHashesSay(t *testing.T) {
 	tab, there := newTable(), 0
 	for key := range 5000 {
-		tab.insert(tab.hash(key), key, statesOf(1), fullAt(1))
+		tab.insert(tab.hash(key), key, statesOf(1), 0)
 	}
 	for key := range 5000 {
 		if hash := tab.hash(key); tab.find(hash, key) == tab.home(hash) {
@@ -258,6 +290,7 @@ func TestTags(t *testing.T) {
 	for hash := range uint64(256) {
 		tag := tagOf(hash)
 		require.NotZero(t, tag)
+		require.Zero(t, tag&displaced)
 		g := 200*passedBy | tag<<16 | 0x01<<8 | 0x80<<32
 		require.Equal(t, 2, (g &^ (0xff00 | 0xff<<32)).tagged(tag).first())
 		require.Equal(t, []group{0, 1, tag, 0}, []group{g.tag(0), g.tag(1), g.tag(2), g.tag(6)})

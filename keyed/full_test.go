@@ -13,9 +13,8 @@ import (
 	"github.com/aa014e13/tokenbucket/keyed"
 )
 
-// lingeringKeys returns Buckets of n keys, 0 and upwards, which are full again and have
-// been swept.
-func lingeringKeys(t *testing.T, n int, opts ...keyed.Option) (*keyed.Buckets[int], *waittest.Clock) {
+// forgottenKeys returns Buckets that have forgotten n keys, 0 and upwards.
+func forgottenKeys(t *testing.T, n int, opts ...keyed.Option) (*keyed.Buckets[int], *waittest.Clock) {
 	clock := new(waittest.Clock)
 	b := newBuckets[int](t, clock, []tokenbucket.Limit{limit(2, 1), limit(5, 2)}, opts...)
 	for key := range n {
@@ -29,7 +28,7 @@ func lingeringKeys(t *testing.T, n int, opts ...keyed.Option) (*keyed.Buckets[in
 }
 
 func TestFullKeysAreAsIfNeverSeen(t *testing.T) {
-	b, _ := lingeringKeys(t, 100)
+	b, _ := forgottenKeys(t, 100)
 	require.Empty(t, maps.Collect(b.All()))
 	require.NoError(t, b.SetLimits(limit(3, 1), limit(4, 1)))
 	for key := range 100 {
@@ -58,8 +57,8 @@ func TestFullKeysAreAsIfNeverSeen(t *testing.T) {
 	require.Zero(t, b.Len())
 }
 
-func TestFullKeysThatReturnAreBounded(t *testing.T) {
-	b, _ := lingeringKeys(t, 50, keyed.WithMaxKeys(50))
+func TestForgottenKeysThatReturnAreBounded(t *testing.T) {
+	b, _ := forgottenKeys(t, 50, keyed.WithMaxKeys(50))
 	for key := range 50 {
 		require.True(t, b.Take(100+key, 2).OK)
 	}
