@@ -133,8 +133,9 @@ func (l Limit) untilFull(s State, now time.Duration) time.Duration {
 	return l.until(s, now, l.need(s, l.Capacity))
 }
 
-// Tokens returns the level at now, in tokens; below 0 it is debt. If the level is a rounding
-// error below a whole number of tokens that it pays for, Tokens returns the whole number.
+// Tokens returns the level at now, in tokens; below 0 it is debt. If the level is below a
+// whole number only by a rounding error, and pays for that number, Tokens returns the whole
+// number.
 func (l Limit) Tokens(s State, now time.Duration) float64 {
 	return l.wholeTokens(s, now)
 }

@@ -53,7 +53,8 @@ func (r *resume) fits(limits Limits) bool {
 
 // isNear reports whether time can be counted from the origin. A Duration has to hold the
 // time since then. With the system clock, the origin also has to be in the years 1885 to
-// 2157, in which package time keeps monotonic readings: others could step back.
+// 2157, in which package time keeps monotonic readings. Outside of them, the clock could
+// step back.
 func (r *resume) isNear(clock Clock) bool {
 	t := timeline.Timeline{Clock: clock, Origin: r.origin}
 	now, year := t.Now(), r.origin.UTC().Year()

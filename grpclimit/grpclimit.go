@@ -1,5 +1,5 @@
-// Package grpclimit limits gRPC services and gRPC clients by token buckets. A refusal says
-// when the same call would be admitted, so that a client can retry then.
+// Package grpclimit limits gRPC services and gRPC clients with token buckets. A refusal
+// says when the same call would be admitted, so that a client can retry then.
 //
 // # Server
 //

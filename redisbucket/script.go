@@ -70,7 +70,7 @@ func (r request) args(limits limitArgs) []string {
 	return args
 }
 
-// costs returns one number, or one for each of the limits that the script is asked about.
+// costs returns one number, or one for each limit that is sent to the script.
 func (r request) costs(asked []int) string {
 	if r.each == nil {
 		return number(r.cost)

@@ -66,7 +66,8 @@ func (f stateFile) save() (err error) {
 	if err != nil {
 		return err
 	}
-	// Always the same name, so that processes killed while saving leave one file, not many.
+	// The name is always the same, so that processes killed while saving leave one file,
+	// not many.
 	name := f.name + ".tmp"
 	if err := os.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
