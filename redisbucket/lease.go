@@ -18,7 +18,7 @@ type lease struct {
 	key     string        // without the prefix
 	tokens  float64       // taken from the server, not spent yet
 	expires time.Duration // the instant at which the tokens are given back
-	seen    reading       // the server's latest answer
+	seen    *reading      // the server's latest answer
 	stands  bool          // seen is an upper bound: this process has given nothing back since
 	used    time.Duration // the instant of the latest request
 	until   time.Duration // the latest instant that a refusal named, at most maxRefused after the refusal
@@ -31,9 +31,9 @@ type lease struct {
 }
 
 // reading is the state of a key's bucket on the server, from an answer. The server's
-// instant now lies between asked and arrived.
+// instant now lies between asked and arrived. It is not changed after gain.
 type reading struct {
-	states         []tokenbucket.State // without the tokens of the lease; not changed after gain
+	states         []tokenbucket.State // without the tokens of the lease
 	now            time.Duration       // by the server's clock
 	asked, arrived time.Duration       // by the local clock
 }
@@ -42,7 +42,7 @@ type reading struct {
 type outcome struct {
 	granted bool
 	left    float64       // tokens of the lease before the decision
-	seen    reading       // the lease's
+	seen    *reading      // the lease's
 	at      time.Duration // by the local clock
 }
 

@@ -87,7 +87,7 @@ func (r renewal) heedLocked(req request, a answer, asked time.Duration) error {
 		return err
 	}
 	l := r.l
-	l.seen, l.stands = reading{states, now, asked, r.now()}, !l.refunding
+	l.seen, l.stands = &reading{states, now, asked, r.now()}, !l.refunding
 	c := l.next()
 	if !a.admitted() {
 		wait, _ := r.limits.TryAcquire(slices.Clone(states), now, c.cost-l.tokens)

@@ -45,7 +45,7 @@ func (t *leaseTable) isFull() bool { return len(t.byKey) >= MaxLeases }
 
 // add gives a key a lease, which is empty.
 func (t *leaseTable) add(key string, now time.Duration) *lease {
-	l := &lease{key: strings.Clone(key), used: now}
+	l := &lease{key: strings.Clone(key), used: now, seen: new(reading)}
 	t.byKey[l.key] = l
 	t.rest(l)
 	return l
