@@ -3,6 +3,7 @@ package redisbucket
 import (
 	"slices"
 	"sync"
+	"time"
 )
 
 // batch collects the requests that come while others are under way, and sends them
@@ -11,17 +12,25 @@ import (
 // go-redis' AutoPipeline also collects requests, and is as fast. But AutoPipeline (v9.23)
 // ignores the contexts of its callers: nothing bounds the time it takes to connect, and
 // no span has a parent. Its goroutine lives as long as the client.
+//
+// A dead connection fails all requests that are sent on it together, so a connection that
+// may have been idle gets a single request first. The client chooses the connection:
+// go-redis takes the one that was returned last. So of two sends at a time, the second takes
+// the connection of the latest such send, and its answer proves that connection.
 type batch struct {
-	send func(together []*exchange)
+	send func(together []*exchange) (answered bool)
 
 	mu      sync.Mutex
 	waiting []*exchange
 	senders int
+	sending int                   // sends under way
+	proven  [maxSenders]time.Time // by the number of other sends under way: the latest answer to such a send
 }
 
 const (
-	maxSenders = 2  // one reads while the other writes
-	maxBatch   = 16 // requests; a larger batch gains little, and the server does nothing else meanwhile
+	maxSenders = 2           // one reads while the other writes
+	maxBatch   = 16          // requests; a larger batch gains little, and the server does nothing else meanwhile
+	proofLasts = time.Second // servers and firewalls close connections that are idle for longer
 )
 
 // add queues an exchange. It starts a sender unless there are maxSenders.
@@ -36,22 +45,43 @@ func (b *batch) add(e *exchange) {
 }
 
 func (b *batch) drain() {
-	for together := b.take(); len(together) > 0; together = b.take() {
-		b.send(together)
+	for {
+		together, others := b.begin()
+		if len(together) == 0 {
+			return
+		}
+		b.end(others, b.send(together))
 	}
 }
 
-// take returns the exchanges to send. If it returns none, the sender ends.
-func (b *batch) take() []*exchange {
+// begin returns the exchanges to send, and how many other sends are under way. If it
+// returns no exchanges, the sender ends.
+func (b *batch) begin() (together []*exchange, others int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.waiting = slices.DeleteFunc(b.waiting, (*exchange).drop)
-	n := min(maxBatch, len(b.waiting))
-	if n == 0 {
+	if len(b.waiting) == 0 {
 		b.senders--
-		return nil
+		return nil, 0
 	}
-	together := slices.Clone(b.waiting[:n])
+	others, n := b.sending, 1
+	if time.Since(b.proven[others]) < proofLasts {
+		n = min(maxBatch, len(b.waiting))
+	}
+	b.sending++
+	together = slices.Clone(b.waiting[:n])
 	b.waiting = slices.Delete(b.waiting, 0, n)
-	return together
+	return together, others
+}
+
+// end notes that a send is over. If it was not answered, no connection is proven any more.
+func (b *batch) end(others int, answered bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.sending--
+	if answered {
+		b.proven[others] = time.Now()
+	} else {
+		b.proven = [maxSenders]time.Time{}
+	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -52,7 +53,7 @@ func newServer(client Client, c config) *server {
 	batcher, ok := client.(Batcher)
 	s.single = ok
 	if ok && c.instrument == nil {
-		s.batch = &batch{send: func(together []*exchange) { s.sendTogether(batcher, together) }}
+		s.batch = &batch{send: func(together []*exchange) bool { return s.sendTogether(batcher, together) }}
 	}
 	return s
 }
@@ -183,8 +184,9 @@ func (s *server) run(ctx context.Context, e *exchange) {
 }
 
 // sendTogether sends the requests of several exchanges in one round trip. Those for which
-// the server did not know the script are sent once more, with the script.
-func (s *server) sendTogether(client Batcher, together []*exchange) {
+// the server did not know the script are sent once more, with the script. It reports whether
+// the server answered all.
+func (s *server) sendTogether(client Batcher, together []*exchange) (answered bool) {
 	ctx := s.deadlines.after(withCallers(together))
 	start := s.now()
 	answers := client.RunAll(ctx, s.runs(together, request.named))
@@ -197,14 +199,23 @@ func (s *server) sendTogether(client Batcher, together []*exchange) {
 		}
 		s.finish(e, answers[i].Text, answers[i].Err)
 	}
-	if len(unknown) == 0 {
-		return
+	if answered = s.haveAll(answers); len(unknown) == 0 {
+		return answered
 	}
 	answers = client.RunAll(ctx, s.runs(unknown, request.whole))
 	for i, e := range unknown {
 		s.finish(e, answers[i].Text, answers[i].Err)
 	}
+	return answered && s.haveAll(answers)
 }
+
+// haveAll reports whether the server gave all answers.
+func (s *server) haveAll(answers []Answer) bool {
+	return !slices.ContainsFunc(answers, func(a Answer) bool { return !s.isAnswer(a.Err) })
+}
+
+// isAnswer reports whether the server answered, given the error of a run.
+func (s *server) isAnswer(err error) bool { return err == nil || s.kind(err) == KindReply }
 
 func (s *server) runs(together []*exchange, run func(request, limitArgs) Run) []Run {
 	runs := make([]Run, len(together))
@@ -229,7 +240,7 @@ func (s *server) isUnknown(err error) bool {
 // finish delivers an answer. If the caller has left, it gives back the tokens that were
 // taken.
 func (s *server) finish(e *exchange, text string, err error) {
-	if err == nil || s.kind(err) == KindReply {
+	if s.isAnswer(err) {
 		s.succeed(e.request.key)
 	}
 	if e.answer = answer(text); err != nil {
@@ -300,7 +311,7 @@ func (s *server) probe(name string, r request) {
 		defer s.circuits.endProbe(name)
 		ctx, cancel := context.WithTimeout(context.Background(), s.deadlines.timeout)
 		defer cancel()
-		if _, err := prober.Probe(ctx, look.named(s.limits)); err == nil || s.kind(err) == KindReply {
+		if _, err := prober.Probe(ctx, look.named(s.limits)); s.isAnswer(err) {
 			s.circuits.succeed(name)
 		}
 	}()
