@@ -138,7 +138,7 @@ func TestSetLimitsTurnsAwayAndServesTheNext(t *testing.T) {
 	})
 }
 
-func TestSetLimitsKeepsTokensUpToTheNewCapacity(t *testing.T) { // contracts-sui#350, with somebody waiting
+func TestSetLimitsKeepsTokensUpToTheNewCapacity(t *testing.T) { // contracts-sui#350, with a waiter
 	synctest.Test(t, func(t *testing.T) {
 		start := time.Now()
 		bucket := newBucket(t, nil, Limit{100, 1})

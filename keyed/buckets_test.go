@@ -106,7 +106,7 @@ func TestFullKeysThatReturnAreKnown(t *testing.T) {
 	}
 }
 
-// Calls free memory even if nobody calls Len and no key is inserted.
+// Calls free memory even if no caller calls Len and no key is inserted.
 func TestCallsFreeTheMemoryOfFullKeys(t *testing.T) {
 	for name, key := range map[string]int{"known": 0, "unknown": -1} {
 		clock := new(waittest.Clock)

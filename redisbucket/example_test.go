@@ -52,7 +52,7 @@ func Example() {
 
 // While Redis does not answer, each of three processes has a third of the limit.
 func ExampleWithFallback() {
-	client := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"}) // nobody there
+	client := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"}) // no server
 	defer client.Close()
 	local, err := keyed.New[string](tokenbucket.Limit{Capacity: 2, RefillPerSec: 0.1})
 	if err != nil {
@@ -88,7 +88,7 @@ func (sorry) Refund(string, float64) error { return nil }
 
 // Write your own Fallback if an unlimited request does more harm than a refused one.
 func ExampleFallback() {
-	client := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"}) // nobody there
+	client := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"}) // no server
 	defer client.Close()
 	buckets, err := redisbucket.New(client, tokenbucket.Limit{Capacity: 6, RefillPerSec: 0.3},
 		redisbucket.WithTimeout(50*time.Millisecond), redisbucket.WithFallback(sorry{}))
