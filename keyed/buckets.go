@@ -10,9 +10,9 @@
 //
 // A million keys take 45 bytes each with one limit and 66 with two. The bytes of the key
 // itself are not counted: go test -run TestBytesPerKey -v ./keyed. A call sweeps about a
-// hundred other keys at most. Now and then a call changes the size of the table of its
-// shard, one of 256. It then looks at each key of the shard: forty thousand keys if there
-// are ten million in all.
+// hundred other keys at most. Now and then a call makes room in the table of its shard, one
+// of 256, or changes the size of the table. It then looks at each key of the shard: forty
+// thousand keys if there are ten million in all. Len does that for each shard.
 //
 // Sweeps and changes of size hash keys again, and hashing a string reads all of it. So
 // keys should be short: use the hash of a long key instead.
