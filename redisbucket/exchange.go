@@ -35,8 +35,9 @@ type server struct {
 }
 
 // maxDirect is how many requests may be under way, each on a connection of its own, for
-// one more to be sent by itself. If there are more, each request goes to the batch: 8 of 64
-// callers on connections of their own would take as much processor time as the other 56.
+// one more to be sent by itself. If there are more, each request goes to the batch: with 64
+// callers, 8 of them on connections of their own made four times as many round trips, and
+// the client took 1.5 times the processor time.
 const maxDirect = 8
 
 func newServer(client Client, c config) *server {
