@@ -186,7 +186,7 @@ func TestBugsAreFound(t *testing.T) {
 		ClientClock: `which left -`,
 	} {
 		t.Run(string(bug), func(t *testing.T) {
-			settings := series(1, fewer(9, 3), 3)
+			settings := series(1, fewer(30, 10), 10)
 			for i := range settings {
 				settings[i].Bug, settings[i].Faults = bug, "none"
 				if bug == Replay {
