@@ -83,7 +83,7 @@ func ExampleBucket_Wait() {
 		defer close(done)
 		fetch("catalogue")
 	}()
-	for bucket.Waiting() == 0 { // until its timer is set
+	for bucket.Waiting() == 0 { // until the waiter has set its timer
 		time.Sleep(time.Millisecond)
 	}
 	mock.Add(2 * time.Second)
