@@ -65,7 +65,7 @@ var tables = []table{
 	},
 	{
 		number: "3", title: "HTTP middleware",
-		note:   "Figures are in addition to those of a bare handler with a recorder, which makes a header for each request and copies it, as net/http's server does. The key is the client's address. Only x-time-rate is one limiter for all, called by hand, and sets no fields. (fields) limits nothing: it sets the fields of tokenbucket to constants, without allocations of its own. These are five fields and, on a refusal, Retry-After and the body. So (fields) is the cost of the fields in any code, and the rest is the cost of the limiter.",
+		note:   "Figures are in addition to those of a bare handler with a recorder, which makes a header for each request and copies it, as net/http's server does. The key is the client's address. x-time-rate is the exception: it has one limiter for all clients, is called by hand and sets no fields. (fields) limits nothing: it sets the fields of tokenbucket to constants, without allocations of its own. These are five fields and, on a refusal, Retry-After and the body. So (fields) is the cost of the fields in any code, and the rest is the cost of the limiter.",
 		test:   "TestHTTPFields",
 		bench:  "HTTP",
 		passes: []pass{{".", "50ms", "2"}},
@@ -112,7 +112,7 @@ var tables = []table{
 	},
 	{
 		number: "8", title: "Bytes per second",
-		note:   "A copy in memory takes the tokens of a full bucket and then runs for a second. Its buffers hold the bytes of a second or 1 MiB. x-time-rate is called by hand for the same chunks as tokenbucket, with the same capacity. juju has that capacity and writes whole buffers. rclone and restic use x/time/rate as those programs do: with a capacity of 4 MiB (1/64 s of the rate, if that is more) and of a second.",
+		note:   "A copy in memory takes the tokens of a full bucket and then runs for a second. Its buffers hold the bytes of a second or 1 MiB. x-time-rate is called by hand for the same chunks as tokenbucket, with the same capacity. juju has that capacity and writes whole buffers. rclone and restic use x/time/rate as the programs of these names do. The capacity of rclone is 4 MiB, or 1/64 s of the rate if that is more. The capacity of restic is a second of the rate.",
 		bench:  "Bytes",
 		passes: []pass{{".", "1x", "2"}},
 		views: []view{
@@ -123,7 +123,7 @@ var tables = []table{
 	},
 	{
 		number: "9", title: "gRPC interceptors",
-		note:   "Unary calls: first the interceptor alone, whose trailers are not sent, then a call over loopback TCP with its client, in one process. go-grpc-middleware has one limiter of x/time/rate for all, and its refusals report no wait. tokenbucket has a bucket for each address; -no-fields omits ratelimit and ratelimit-policy. Full and draining are admitted: with full, all calls have the same figures; with draining, each has others. (figures) limits nothing, and sends the figures of tokenbucket as constants: that is gRPC's own cost.",
+		note:   "Unary calls: first the interceptor alone, without sending its trailers, then a whole call over loopback TCP, with server and client in one process. go-grpc-middleware has one limiter of x/time/rate for all, and its refusals report no wait. tokenbucket has a bucket for each address; -no-fields omits ratelimit and ratelimit-policy. In the columns full and draining the calls are admitted. In full, all calls have the same figures; in draining, each call has other figures. (figures) limits nothing, and sends the figures of tokenbucket as constants: that is gRPC's own cost.",
 		test:   "TestGRPCRefusals",
 		bench:  "GRPC",
 		passes: []pass{{".", "200ms", "2"}},

@@ -1,11 +1,11 @@
-// Package redisbucket shares token buckets between machines, one for each key, on
-// Redis or Valkey: any number of processes with the same limits and prefix together get
-// no more than the limits allow. It decides as package tokenbucket does.
+// Package redisbucket shares token buckets between machines, one bucket for each key,
+// on Redis or Valkey. All processes with the same limits and prefix together get no
+// more than the limits allow. It decides as package tokenbucket does.
 //
 // A bucket is one value under one key, so it can be in any slot of a cluster, and a
-// decision is one script in one round trip. The time is the server's: the clocks of
-// the machines do not matter. A refusal writes nothing. A key expires when its bucket
-// has had time to fill, so nothing is lost with it.
+// decision is one script in one round trip. The time is the server's: the clocks of the
+// machines do not matter. A refusal writes nothing. A key expires when its bucket has
+// had time to fill. A new bucket is full as well, so nothing is lost.
 //
 // A single process should use package keyed instead, which needs no server.
 package redisbucket
@@ -48,10 +48,9 @@ type Buckets struct {
 
 // New returns Buckets on the client's server. The client may be for one server, for a
 // master found by Sentinel, or for a cluster; the caller closes it. New sends nothing. It
-// returns ErrInvalidLimit or ErrInvalidOption, of package tokenbucket, for numbers out
-// of range, and ErrInvalidOption for a nil option. It also returns that for a *redis.Ring:
-// when one of its servers is down, a Ring uses another server for the same keys, where
-// their buckets are full.
+// returns ErrInvalidLimit or ErrInvalidOption, of package tokenbucket, for numbers out of
+// range, and ErrInvalidOption for a nil option or a *redis.Ring. When one of its servers
+// is down, a Ring uses another server for the same keys, where their buckets are full.
 //
 // The hooks of a *redis.Client run only if its Options set ContextTimeoutEnabled. Otherwise
 // Buckets uses a copy made by WithTimeout, which go-redis (v9.23) makes without the hooks:

@@ -46,13 +46,13 @@ func advise(err error, kind ErrorKind) string {
 	case KindClosed:
 		return "close the client only after the last call"
 	case KindSilent:
-		return "check its load and the network, or raise WithTimeout"
+		return "check the server's load and the network, or raise WithTimeout"
 	case KindBroken:
-		return "check why connections to it are closed"
+		return "check why connections to the server are closed"
 	case KindReply:
 		return adviseReply(text)
 	default:
-		return "check that it runs and can be reached"
+		return "check that the server runs and can be reached"
 	}
 }
 
@@ -64,11 +64,11 @@ func adviseReply(text string) string {
 	case isTooOld(text):
 		return "the server is too old: use Redis 5 or Valkey 7.2, or newer"
 	case strings.Contains(text, "READONLY"):
-		return "it is a replica: connect to the master, by Sentinel or Cluster if they fail over"
+		return "the server is a replica: connect to the master; if replicas take over, use a client for Sentinel or Cluster"
 	case strings.Contains(text, "LOADING"):
-		return "it is reading its data: try again in a moment"
+		return "the server is reading its data: try again in a moment"
 	case strings.Contains(text, "OOM "):
-		return "give it more memory, or fewer keys"
+		return "give the server more memory, or use fewer keys"
 	case isForbidden(text):
 		return "check user and password; EVALSHA, EVAL, TIME, GET, SET and DEL are needed on the prefix, and in a cluster CLUSTER SLOTS"
 	default:

@@ -425,7 +425,7 @@ func TestRefusedConnection(t *testing.T) {
 	require.ErrorIs(t, err, redisbucket.ErrUnavailable)
 	require.ErrorContains(t, err, "127.0.0.1:1")
 	require.ErrorContains(t, err, "connection refused")
-	require.ErrorContains(t, err, "check that it runs and can be reached")
+	require.ErrorContains(t, err, "check that the server runs and can be reached")
 }
 
 // The deadline was far enough, but after a slow answer too little time is left.

@@ -56,7 +56,7 @@ func (o *Options) validate() error {
 		return fmt.Errorf("format %q: choose auto, clf, caddy, json or csv", o.Format)
 	}
 	if o.Cost != "" && o.Prices != nil {
-		return errors.New("a field of costs and prices: choose one of the two")
+		return errors.New("costs by field and by price: choose one of the two")
 	}
 	return nil
 }
