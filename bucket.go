@@ -1,7 +1,7 @@
 // Package tokenbucket limits rates with token buckets. Its answers are exact:
 //
 //   - A refusal returns, to the nanosecond, the wait after which the same request would be admitted.
-//   - Waiters are served first come first served, each at the first instant at which the bucket
+//   - Waiters are served in order of arrival, each at the first instant at which the bucket
 //     holds its cost.
 //   - No sequence of requests gets more than capacity + refill * time.
 //
@@ -11,9 +11,10 @@
 // only the arithmetic, for callers that store the [State] themselves.
 //
 // Package keyed holds one bucket for each of millions of keys. Package httplimit puts
-// buckets in front of a net/http handler or behind an http.Client. Module redisbucket
-// shares buckets between machines. golang.org/x/time/rate is enough if all requests cost
-// the same and refused callers need not know how long to wait.
+// buckets in front of a net/http handler or behind an http.Client. Package iolimit
+// limits bytes per second. Module redisbucket shares buckets between machines.
+// golang.org/x/time/rate is enough if all requests cost the same and refused callers
+// need not know how long to wait.
 package tokenbucket
 
 import (
@@ -29,20 +30,21 @@ import (
 	"github.com/aa014e13/tokenbucket/internal/timeline"
 )
 
-// Never is the wait if no wait would be long enough, such as for a cost above the
-// capacity, or if the wait is longer than a time.Duration can express (292 years).
+// Never is returned as the wait if no wait would be long enough, for example for a cost
+// above the capacity. It also stands for any wait that is longer than a time.Duration
+// can express (292 years).
 const Never time.Duration = math.MaxInt64
 
 // Bucket is a token bucket with one limit, or with several limits that each request
 // has to meet at once. Most callers want TryAcquire or Wait.
 //
-// The queue is strictly first come first served: while a caller waits, no other request
-// is admitted unless it costs 0. A waiter holds no tokens until its turn comes. No
-// goroutine runs in the background.
+// The queue is served strictly in order of arrival: while a caller waits, no later
+// request is admitted unless it costs 0. A waiter holds no tokens until it is served.
+// No goroutine runs in the background.
 //
 // A Bucket may be used by any number of goroutines. With the system clock and under load,
-// TryAcquire, Take and Wait decide about whole costs without a lock. A Bucket must not be
-// copied. The zero Bucket admits nothing but a cost of 0: call New.
+// TryAcquire, Take and Wait usually take no lock for costs that are whole numbers. A
+// Bucket must not be copied. The zero Bucket admits only a cost of 0: call New.
 type Bucket struct {
 	time  timeline.Timeline
 	epoch atomic.Pointer[epoch] // nil: the lock decides
@@ -109,7 +111,8 @@ func (b *Bucket) tryAcquire(p price) (wait time.Duration, ok bool) {
 	return wait, ok
 }
 
-// Take is like TryAcquire, but returns a Decision: all that response headers need.
+// Take is like TryAcquire, but returns a Decision, which has all that response headers
+// need.
 func (b *Bucket) Take(cost float64) (d Decision) {
 	e := b.epoch.Load()
 	if a, decided := e.take(&b.time, cost); decided {
@@ -142,9 +145,9 @@ func (b *Bucket) take(d *Decision, p price) {
 //
 // A long queue does not make Wait slower, with one exception. The first call after a
 // Charge, a Refund, a Pause, a Fill or a SetLimits, or after a waiter ahead gave up,
-// computes the turns of the whole queue again. Its time grows with the number of waiters,
-// and other callers of the bucket are blocked meanwhile. Use WithMaxWaiters if callers are
-// not trusted.
+// computes again when each waiter is due. Its time grows with the number of waiters, and
+// other callers of the bucket are blocked meanwhile. Use WithMaxWaiters if callers are not
+// trusted.
 func (b *Bucket) Wait(ctx context.Context, cost float64) error {
 	_, err := b.waitAgain(ctx, cost, nil)
 	return err
@@ -190,7 +193,7 @@ func (b *Bucket) wait(ctx context.Context, p price, kept *waiter) (*waiter, erro
 // is due: at once if the bucket holds that many and no caller waits. Reserve returns
 // ErrInvalidCost, ErrCostExceedsCapacity and ErrTooManyWaiters as Wait does.
 //
-// As with Wait, the first call after a change of the queue's turns takes a time that grows
+// As with Wait, the first call after a change that moves the queue takes a time that grows
 // with the number of waiters and reservations. Use WithMaxWaiters if callers are not trusted.
 //
 // Reserve is for callers that sleep by themselves; Wait is simpler.
@@ -219,8 +222,9 @@ func (b *Bucket) refund(p price) error {
 }
 
 // Charge takes the cost, in tokens, even if the bucket holds fewer. The level may fall
-// below zero, and all waiters wait longer. Charge is for costs that are known only after
-// the work is done. It returns ErrInvalidCost unless the cost is finite and at least 0.
+// below zero, and then all waiters wait longer. Charge is for costs that are known only
+// after the work is done. It returns ErrInvalidCost unless the cost is finite and at
+// least 0.
 func (b *Bucket) Charge(cost float64) error {
 	return b.charge(price{all: cost})
 }
@@ -231,8 +235,8 @@ func (b *Bucket) charge(p price) error {
 	return b.queue.charge(now, p)
 }
 
-// Pause empties the bucket and closes it for d. Until d has passed, nothing but a cost of 0
-// is admitted and nothing is refilled. Debt stays, and refunds count when the pause ends.
+// Pause empties the bucket and closes it for d. Until d has passed, only a cost of 0 is
+// admitted, and nothing is refilled. Debt stays, and refunds count when the pause ends.
 // Pause does not shorten a pause that ends later. A pause of Never does not end by itself;
 // a d of 0 or less does nothing.
 //
@@ -255,11 +259,11 @@ func (b *Bucket) Fill() {
 	b.nudgeHoldsLocked()
 }
 
-// SetLimits replaces the limits. It takes one for each limit of the bucket, in the order of
-// Limits. The tokens in the bucket stay, up to the new capacity, and so does debt. Waiters
-// whose cost is above the new capacity get ErrCostExceedsCapacity. SetLimits returns
-// ErrInvalidLimit, and changes nothing, if a limit is invalid or the number of limits
-// differs.
+// SetLimits replaces the limits. Pass one new limit for each limit of the bucket, in the
+// order of Limits. The tokens in the bucket stay, up to the new capacity, and so does debt.
+// Waiters whose cost is above the new capacity get ErrCostExceedsCapacity. SetLimits
+// returns ErrInvalidLimit, and changes nothing, if a limit is invalid or the number of
+// limits differs.
 func (b *Bucket) SetLimits(limits ...Limit) error {
 	if err := Limits(limits).Validate(); err != nil {
 		return err
@@ -282,8 +286,8 @@ func (b *Bucket) Limits() []Limit {
 }
 
 // Capacity returns the largest cost that the bucket can admit, in tokens: the least capacity
-// of its limits, 0 for the zero Bucket. Work that costs more has to be split. SetLimits may
-// change it before Capacity returns. It allocates nothing.
+// of its limits, 0 for the zero Bucket. Work that costs more has to be split. Capacity
+// allocates nothing. SetLimits may change the capacity before Capacity returns.
 func (b *Bucket) Capacity() float64 {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -11,8 +11,8 @@ import (
 // from the number of limits.
 //
 // A limit with a cost of 0 does not count, even if it is in debt. A queue and a pause still
-// hold the request back, unless all costs are 0. Equal costs are the same as one cost for
-// all limits.
+// hold the request back, unless all costs are 0. If all costs are equal, the result is that
+// of TryAcquire.
 func (b *Bucket) TryAcquireEach(costs ...float64) (wait time.Duration, ok bool) {
 	p, err := b.price(&costs)
 	switch {
@@ -42,8 +42,8 @@ func (b *Bucket) TakeEach(costs ...float64) (d Decision) {
 	}
 }
 
-// Peek returns the Decision that Take would return now, and takes nothing. The queue and a
-// pause count. Other callers may take tokens before Peek returns.
+// Peek returns the Decision that Take would return now, and takes nothing. It takes the
+// queue and a pause into account. Other callers may take tokens before Peek returns.
 func (b *Bucket) Peek(cost float64) Decision {
 	return b.peek(price{all: cost})
 }
@@ -91,9 +91,9 @@ func (b *Bucket) ReserveEach(costs ...float64) (*Reservation, error) {
 	return b.reserve(p)
 }
 
-// RefundEach gives tokens back, one cost for each limit, up to its capacity, and then serves
+// RefundEach gives tokens back, one cost to each limit, up to its capacity, and then serves
 // the queue. It returns ErrInvalidCost, and changes nothing, if the number of costs differs
-// from the number of limits, or if a cost is not finite or below 0.
+// from the number of limits, or if a cost is below 0 or not finite.
 func (b *Bucket) RefundEach(costs ...float64) error {
 	p, err := b.price(&costs)
 	if err != nil {
@@ -105,7 +105,7 @@ func (b *Bucket) RefundEach(costs ...float64) error {
 // ChargeEach takes one cost from each limit, even if a limit holds fewer tokens, as
 // Charge does. For example, it takes the tokens that a request used beyond its estimate.
 // It returns ErrInvalidCost, and changes nothing, if the number of costs differs from the
-// number of limits, or if a cost is not finite or below 0.
+// number of limits, or if a cost is below 0 or not finite.
 func (b *Bucket) ChargeEach(costs ...float64) error {
 	p, err := b.price(&costs)
 	if err != nil {

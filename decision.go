@@ -6,9 +6,10 @@ import (
 )
 
 // Decision is the answer to one request, with all that response headers need. With several
-// limits, Limit and Tokens are those of the limit that binds. After a refusal, that is the
-// limit with the longest wait. After an admission, it is the limit for which the same
-// request would wait longest next. On a tie it is the first of them.
+// limits, Limit and Tokens describe one of them, the limit that binds. After a refusal,
+// that is the limit with the longest wait. After an admission, it is the limit for which
+// the same request would wait longest next. On a tie it is the first of them. A limit with
+// a cost of 0 does not count.
 type Decision struct {
 	OK     bool          // whether the request was admitted
 	Wait   time.Duration // until the same request would be admitted: 0 if OK, Never if no wait is long enough
@@ -26,9 +27,9 @@ type Decision struct {
 	least   float64 // how many, if isShort
 }
 
-// Remaining returns the largest whole cost that would be admitted now, in tokens,
-// 0 or more. It counts all limits, not only the one that binds; after different costs
-// for each limit, it counts only the one that binds.
+// Remaining returns the largest whole cost that would be admitted now, in tokens, 0 or
+// more. If the request had one cost for all limits, Remaining takes all limits into
+// account, otherwise only the limit that binds.
 func (d Decision) Remaining() int64 {
 	tokens := d.Tokens
 	if d.isShort {

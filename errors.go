@@ -39,6 +39,6 @@ func (e *DeadlineError) Error() string {
 // Unwrap returns context.DeadlineExceeded.
 func (e *DeadlineError) Unwrap() error { return context.DeadlineExceeded }
 
-// Timeout returns true. With it, code that asks errors for a Timeout method, as that of
-// net.Error, sees a timeout.
+// Timeout returns true, so that os.IsTimeout, for example, reports that the error is a
+// timeout.
 func (e *DeadlineError) Timeout() bool { return true }

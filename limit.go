@@ -12,7 +12,7 @@ import (
 // results depend only on their arguments, and any number of goroutines may call them. All
 // instants count from one origin, which the caller chooses.
 //
-// The zero Limit is invalid: it admits nothing but a cost of 0.
+// The zero Limit is invalid: it admits only a cost of 0.
 type Limit struct {
 	Capacity     float64 // tokens, above 0, at most 2^42
 	RefillPerSec float64 // tokens per second, above 0
@@ -37,15 +37,16 @@ func Per(n float64, d time.Duration) Limit {
 	return Limit{Capacity: n, RefillPerSec: perSec(n, d)}
 }
 
-// Within returns a limit that never passes more than n tokens in any window of
-// length d, wherever the window starts: capacity burst, refill n - burst over d. The
-// smaller the burst, in tokens, the closer the average rate is to n over d. If burst is
-// not above 0 and below n, or d is not above 0, Validate rejects the limit.
+// Within returns a limit that never passes more than n tokens in any window of length
+// d, wherever the window starts. Its capacity is burst, in tokens, and its refill is n
+// - burst over d. A smaller burst brings the average rate closer to n over d. Validate
+// rejects the limit unless burst is above 0 and below n, and d is above 0.
 //
-// A window counts the instants at which tokens are granted. A waiter whose timer rings late
-// is granted its tokens at the instant at which they were due. So after a process stalls,
-// all waiters that are due leave at once, and a server with another clock may see more than
-// n in a window. If the server bans permanently, bound the queue, or set n below its limit.
+// A window counts the instants at which tokens are granted. If a waiter's timer rings late,
+// its tokens count as granted at the instant at which they were due. So after a process
+// stalls, all waiters that are due leave at once, and a server with another clock may see
+// more than n in a window. If the server bans permanently, bound the queue, or set n below
+// its limit.
 func Within(n float64, d time.Duration, burst float64) Limit {
 	return Limit{Capacity: burst, RefillPerSec: perSec(n-burst, d)}
 }

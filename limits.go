@@ -12,7 +12,7 @@ import (
 // stores the states and guards them against concurrent use. All instants count from one
 // origin.
 //
-// Empty Limits admit nothing but a cost of 0.
+// Empty Limits admit only a cost of 0.
 type Limits []Limit
 
 // Validate returns nil if all limits are valid, otherwise the ErrInvalidLimit of the first
@@ -62,7 +62,8 @@ func (ls Limits) tryAcquire(states []State, now time.Duration, p price) (wait ti
 	return 0, true
 }
 
-// Take is like TryAcquire, but returns a Decision: all that response headers need.
+// Take is like TryAcquire, but returns a Decision, which has all that response headers
+// need.
 func (ls Limits) Take(states []State, now time.Duration, cost float64) (d Decision) {
 	ls.take(&d, states, now, price{all: cost})
 	return d
@@ -192,11 +193,11 @@ func (ls Limits) check(p price) error {
 	return nil
 }
 
-// Change converts states from these limits to new ones, of which there is one for each of
-// ls, in the same order. Each state gets its level at now under its old limit. Tokens stay,
-// up to the new capacity, and so do debts. A state that is anchored after now, at the end of
-// a pause, keeps its anchor. A state whose limit stays the same is not changed, so that it
-// is not rounded.
+// Change converts states from the limits ls to the limits to, which must have the same
+// number and order. Each state is brought to its level at now under its old limit. Tokens
+// stay, up to the new capacity, and so do debts. A state whose Anchor is after now, because
+// its bucket is paused until then, keeps its Anchor. A state whose limit stays the same is
+// not changed, so that it is not rounded.
 func (ls Limits) Change(states []State, now time.Duration, to Limits) {
 	for i, l := range to {
 		if s := states[i]; l != ls[i] {

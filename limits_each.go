@@ -25,9 +25,9 @@ func (ls Limits) TakeEach(states []State, now time.Duration, costs ...float64) (
 	return d
 }
 
-// RefundEach gives tokens back at now, one cost for each limit, up to its capacity. It
-// returns ErrInvalidCost, and changes nothing, if the number of costs differs from the number
-// of limits, or if a cost is not finite or below 0.
+// RefundEach gives tokens back at now, one cost to each limit, up to its capacity. It returns
+// ErrInvalidCost, and changes nothing, if the number of costs differs from the number of
+// limits, or if a cost is below 0 or not finite.
 func (ls Limits) RefundEach(states []State, now time.Duration, costs ...float64) error {
 	p, err := priceEach(&costs, len(ls))
 	if err != nil {
@@ -38,7 +38,7 @@ func (ls Limits) RefundEach(states []State, now time.Duration, costs ...float64)
 
 // ChargeEach takes one cost from each limit at now, even if there are fewer tokens, as Charge
 // does. It returns ErrInvalidCost, and changes nothing, if the number of costs differs from
-// the number of limits, or if a cost is not finite or below 0.
+// the number of limits, or if a cost is below 0 or not finite.
 func (ls Limits) ChargeEach(states []State, now time.Duration, costs ...float64) error {
 	p, err := priceEach(&costs, len(ls))
 	if err != nil {

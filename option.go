@@ -81,32 +81,33 @@ func WithTokens(initial float64) Option {
 	return func(c *config) { c.tokens = &initial }
 }
 
-// WithState lets the bucket continue from the result of State of an earlier bucket with as
-// many limits. After a restart, for example, clients then get no second burst. It overrides
-// WithTokens. By default, a bucket starts full.
+// WithState lets the bucket continue where an earlier bucket stopped. Pass what State of
+// that bucket returned; both must have the same number of limits. After a restart, for
+// example, clients then get no second burst. WithState overrides WithTokens. By default, a
+// bucket starts full.
 //
-// The bucket refills for the time that has passed since. If the origin was stored, it has
-// lost its monotonic reading, and the wall clock measures that time. New returns
-// ErrInvalidOption if the number of states differs from the number of limits, or if a state
-// is invalid (see [State.Validate]). It also does so if the origin is 292 years away or
-// more, such as the zero time. With the system clock, the origin also has to be in the
-// years 1885 to 2157.
+// The bucket refills for the time that has passed since State was called. If the origin was
+// stored, it has lost its monotonic reading, and the wall clock measures that time. New
+// returns ErrInvalidOption if the number of states differs from the number of limits, or if
+// a state is invalid (see [State.Validate]). It also does so if the origin is 292 years
+// away or more, such as the zero time. With the system clock, the origin also has to be in
+// the years 1885 to 2157.
 func WithState(origin time.Time, states []State) Option {
 	r := &resume{origin, slices.Clone(states)}
 	return func(c *config) { c.resume = r }
 }
 
-// WithLatest sets the latest reading of the clock so far: pass the result of Latest of the
-// earlier bucket. It counts from WithState's origin. Earlier readings count as this one.
-// WithLatest is for clocks that may have stepped back since then. By default, and for 0 or
-// less, no earlier reading is assumed, and a bucket whose state is anchored in the future is
-// paused until then.
+// WithLatest sets the latest reading of the clock so far: pass what Latest of the earlier
+// bucket returned. It counts from the origin of WithState. Earlier readings then count as
+// this one. WithLatest is for clocks that may have stepped back since then. By default, and
+// for 0 or less, no earlier reading is assumed, and a bucket with a state whose Anchor is in
+// the future is paused until then.
 func WithLatest(reading time.Duration) Option {
 	return func(c *config) { c.latest = reading }
 }
 
-// WithMaxWaiters sets how many waiters and reservations may be queued at once. Further ones
-// get ErrTooManyWaiters. With 0, no caller may wait. By default, there is no bound.
+// WithMaxWaiters sets how many waiters and reservations may be queued at once. Further
+// callers get ErrTooManyWaiters. With 0, no caller may wait. By default, there is no bound.
 func WithMaxWaiters(n int) Option {
 	return func(c *config) { c.maxWaiters = n }
 }

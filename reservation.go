@@ -14,8 +14,8 @@ type Reservation struct {
 
 // Delay returns the time until the reservation is due, and 0 once it is due and its cost has
 // been taken. The time may shrink when others cancel or tokens are refunded, and grow when
-// the bucket is charged or paused. So call Delay again after sleeping. It is Never for a
-// reservation that was cancelled, or whose cost is above the capacity since the limits
+// the bucket is charged or paused. So call Delay again after sleeping. Delay returns Never
+// for a reservation that was cancelled, or whose cost is above the capacity since the limits
 // changed.
 func (r *Reservation) Delay() time.Duration {
 	if r.waiter == nil {

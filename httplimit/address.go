@@ -142,7 +142,7 @@ func parseAddr(s string) (netip.Addr, bool) {
 
 func fold(addr netip.Addr) netip.Addr { return addr.Unmap().WithZone("") }
 
-// foldPrefix folds a prefix as fold does the addresses in it.
+// foldPrefix converts a prefix as fold converts the addresses in it.
 func foldPrefix(p netip.Prefix) netip.Prefix {
 	if p.Addr().Is4In6() && p.Bits() >= 96 {
 		return netip.PrefixFrom(p.Addr().Unmap(), p.Bits()-96)

@@ -11,9 +11,9 @@ import (
 // WithAdmission puts an *Admission into the context of every request that goes on to the
 // next handler. AdmissionFromContext returns it there. Use it if a handler learns the
 // true cost of a request only afterwards, such as the size of an upload: the handler then
-// charges or refunds the difference. What the handler sets in the request, such as
-// Pattern and path values, is copied back to the request that layers outside the
-// middleware have.
+// charges or refunds the difference. The handler gets a copy of the request. What it sets
+// there, such as Pattern and path values, is copied back for the layers outside the
+// middleware.
 //
 // The limiter, and the fallback if there is one, need the methods Refund and Charge, see
 // Limiter; otherwise New returns ErrInvalidOption. By default, there is no Admission.
@@ -21,7 +21,8 @@ func WithAdmission() Option {
 	return serverOption(func(c *config) { c.admission = true })
 }
 
-// Admission describes a request that was admitted. Its methods settle the request's cost.
+// Admission describes a request that was admitted. Its methods correct the request's cost
+// once the true cost is known.
 //
 // The methods act on the same key and on the limiter that decided, which may be the
 // fallback. They work after the request's context has ended: they use the values of

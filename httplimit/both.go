@@ -82,8 +82,8 @@ func (b *both) ChargeEach(ctx context.Context, key string, costs ...float64) err
 	return b.settle(ctx, ask{key: key, each: true, costs: costs}, ask.charge)
 }
 
-// settle calls do for both limiters, or for none if the costs are invalid or one of them
-// lacks the method.
+// settle calls the function do for both limiters. It calls do for neither if the costs
+// are invalid or one of the limiters lacks the method.
 func (b *both) settle(ctx context.Context, a ask, do func(ask, context.Context, Limiter) error) error {
 	own, common, ok := b.split(a)
 	switch {

@@ -85,7 +85,7 @@ func (f *fields) add(name string, v *value, item string) {
 }
 
 // hasTighter reports whether an outer layer has set X-RateLimit fields that must stay:
-// with less remaining, or with the same unless this request is refused.
+// with less remaining, or with as much remaining unless this request is refused.
 func (f *fields) hasTighter(v *verdict) bool {
 	lines := f.header[xRemaining]
 	if len(lines) != 1 {
@@ -182,9 +182,9 @@ func (p *policies) effectiveSeconds(d *tokenbucket.Decision, remaining int64) (t
 	return wholeSeconds(wait, d.Limit, one-d.Tokens), true
 }
 
-// wholeSeconds returns a wait in seconds, rounded up. If the wait is longer than a
-// Duration can be, it returns the time to refill the tokens if that is as long. Otherwise
-// a pause makes the wait so long, and it returns maxInteger.
+// wholeSeconds returns a wait in seconds, rounded up. A wait of Never is longer than a
+// Duration can be. If refilling the tokens takes that long, wholeSeconds returns the time
+// of the refill. Otherwise a pause is the cause, and wholeSeconds returns maxInteger.
 func wholeSeconds(wait time.Duration, l tokenbucket.Limit, tokens float64) int64 {
 	if seconds, ok := tokenbucket.RetryAfter(wait); ok {
 		return seconds

@@ -8,9 +8,9 @@ import (
 	"github.com/aa014e13/tokenbucket"
 )
 
-// Gate makes the decisions of the middleware that New returns, but neither reads costs from
-// requests nor answers them. It is for servers of other protocols, such as those of package
-// grpclimit. Servers of HTTP use New.
+// Gate makes the same decisions as the middleware that New returns, but it neither reads
+// costs from requests nor answers requests. It is for servers of other protocols, such as
+// those of package grpclimit. Servers of HTTP use New.
 //
 // A Gate uses the options about keys, policy names, fallbacks and failures,
 // WithoutRateLimit and WithReportOnly. The others have no effect.

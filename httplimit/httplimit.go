@@ -30,9 +30,9 @@
 // of a handler.
 //
 // Clients should use at most r tokens in the next t seconds. So on admission t is the time
-// to refill r tokens or, if r is 0, to refill one token; on a refusal t is the Retry-After.
-// Since t is in whole seconds, it is longer than necessary if the rate is high: a bucket
-// that is refilled within a tenth of a second has t=1.
+// to refill r tokens or, if r is 0, to refill one token. On a refusal t is the value of
+// Retry-After. Since t is in whole seconds, it is longer than necessary if the rate is
+// high: a bucket that is refilled within a tenth of a second has t=1.
 //
 // A request that can never be admitted is refused without Retry-After and without t.
 // With several limits the X-RateLimit fields describe one of them: the one that
@@ -46,11 +46,11 @@
 // # Two keys
 //
 // For two keys at once, such as a user and a tenant, nest two middlewares. Put the
-// limit of the fewest requests (the user's) outside, so that it is asked first, and the
-// limit that most requests share inside. Then a request that the user's limit refuses
-// takes nothing from the tenant's. Give each middleware a policy name with
-// WithPolicyNames. RateLimit and RateLimit-Policy list the items of both, outermost
-// first. The X-RateLimit fields are those with less remaining.
+// limit that the fewest requests share (the user's) outside, so that it is asked first,
+// and the limit that the most requests share (the tenant's) inside. Then a request that
+// the user's limit refuses takes nothing from the tenant's. Give each middleware a
+// policy name with WithPolicyNames. RateLimit and RateLimit-Policy list the items of
+// both, outermost first. The X-RateLimit fields are those with less remaining.
 //
 // If the inner limit refuses, the outer one has already taken its tokens, and other
 // requests with the outer key cannot use them. To give the tokens back, use WithAdmission

@@ -12,10 +12,10 @@ import (
 // WithKey overrides WithKeyHeader and WithAPIKey.
 //
 // If the function returns "", the request counts by its address, as the options about
-// addresses say: the key is "!address:" and the address. A key of the function is never
-// the same: if it begins with "!", it gets another "!" in front. By default, and for nil,
-// the key is the peer's address without port and zone: all of an IPv4 address, the first
-// 64 bits of an IPv6 address.
+// addresses say: the key is "!address:" and the address. A key that the function returns
+// never equals such a key: if it begins with "!", it gets another "!" in front. By
+// default, and for nil, the key is the peer's address without port and zone: all of an
+// IPv4 address, the first 64 bits of an IPv6 address.
 func WithKey(key func(*http.Request) string) Option {
 	return serverOption(func(c *config) { c.keyFunc = key })
 }

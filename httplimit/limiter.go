@@ -60,7 +60,8 @@ func limitsOf(l Limiter) []tokenbucket.Limit {
 }
 
 // canTakeEach reports whether a limiter takes one cost for each limit. In Both, the first
-// must report its limits, or the costs cannot be divided, and must take costs back.
+// limiter must report its limits, because otherwise the costs cannot be divided. It must
+// also take costs back.
 func canTakeEach(l Limiter) bool {
 	if b, ok := l.(*both); ok {
 		_, refunds := b.first.(eachRefunder)

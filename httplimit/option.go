@@ -75,7 +75,7 @@ func invalid(format string, args ...any) error {
 func (c *config) validate() error {
 	switch {
 	case slices.Contains(c.limiters, nil):
-		return invalid("no limiter: pass New and WithFallback a limiter that is not nil, such as Shared of a bucket or PerKey of buckets")
+		return invalid("no limiter: pass a limiter that is not nil to New and WithFallback, such as Shared of a bucket or PerKey of buckets")
 	case c.each && c.costEach == nil:
 		return invalid("WithCostEach(nil): pass a function, or leave it out for a cost of 1")
 	case c.cost == nil:
@@ -163,15 +163,16 @@ func (c *config) settleCosts() error {
 // and list the cheap paths by name. Or use WithCost with the pattern that the router has
 // matched.
 //
-// It overrides WithCost and WithCostEach before it. By default, every request costs 1.
+// It overrides an earlier WithCost or WithCostEach. By default, every request costs 1.
 func WithCosts(costs tokenbucket.Costs) Option {
 	return serverOption(func(c *config) { c.cost, c.costs, c.each = costOne, costs, false })
 }
 
 // WithCost sets a function that returns what a request costs, in tokens. Any number of
 // goroutines call it. A request whose cost is negative, NaN or above a capacity is refused
-// without Retry-After. A request that costs 0 is admitted. It overrides WithCosts and
-// WithCostEach before it; nil is an ErrInvalidOption. By default, every request costs 1.
+// without Retry-After. A request that costs 0 is admitted. It overrides an earlier
+// WithCosts or WithCostEach; nil is an ErrInvalidOption. By default, every request costs
+// 1.
 func WithCost(cost func(*http.Request) float64) Option {
 	return serverOption(func(c *config) { c.cost, c.costs, c.each = cost, nil, false })
 }
@@ -185,8 +186,8 @@ func WithCost(cost func(*http.Request) float64) Option {
 // limit's capacity. A limit with a cost of 0 does not count.
 //
 // The limiter, and the fallback if there is one, need a method TakeEach, see Limiter;
-// otherwise New returns ErrInvalidOption, as it does for nil. It overrides WithCost and
-// WithCosts before it. By default, a request costs 1 of every limit.
+// otherwise New returns ErrInvalidOption, as it does for nil. It overrides an earlier
+// WithCost or WithCosts. By default, a request costs 1 of every limit.
 func WithCostEach(costs func(*http.Request) []float64) Option {
 	return serverOption(func(c *config) { c.cost, c.costs, c.each, c.costEach = costOne, nil, true, costs })
 }

@@ -64,9 +64,9 @@ func (p *form) answer(w http.ResponseWriter, f *fields, detail []byte) {
 	w.WriteHeader(p.status)
 	body := bodies.Get().(*[]byte)
 	*body = append(append(append((*body)[:0], p.before...), detail...), p.after...)
-	// An error needs no handling: the client has gone. But then the buffer must not be used
-	// again: with HTTP/2, Write returns when the stream is reset, even if net/http is still
-	// sending the buffer.
+	// After an error the client has gone, so the error needs no handling. But the buffer
+	// must not be used again: with HTTP/2, Write returns when the stream is reset, even if
+	// net/http is still sending the buffer.
 	if _, err := w.Write(*body); err == nil {
 		bodies.Put(body)
 	}

@@ -21,9 +21,9 @@ func WithTrustedProxies(prefixes ...netip.Prefix) Option {
 	return withSource(source{option: "WithTrustedProxies", field: forwardedFor, cut: cutLast, parse: parseListed}, prefixes)
 }
 
-// WithForwarded reads the client's address from the "for" parameters of Forwarded
-// (RFC 7239) if the peer's address is in one of the prefixes, and otherwise works as
-// WithTrustedProxies does. An element without an address, such as "for=unknown" or
+// WithForwarded reads the client's address from the "for" parameters of Forwarded (RFC
+// 7239) if the peer's address is in one of the prefixes. In all other respects it works
+// as WithTrustedProxies does. An element without an address, such as "for=unknown" or
 // "for=_hidden", ends the list. By default, the field is not read.
 func WithForwarded(prefixes ...netip.Prefix) Option {
 	return withSource(source{option: "WithForwarded", field: "Forwarded", cut: cutLastForwarded, parse: parseForwarded}, prefixes)
@@ -36,8 +36,8 @@ func WithForwarded(prefixes ...netip.Prefix) Option {
 // field. If it passes on the field that the client sent, clients can choose their address.
 //
 // Calling WithTrustedHeader again with the same name adds prefixes. No prefix, an invalid
-// prefix or an invalid name is an ErrInvalidOption. So is any other of the options that
-// WithTrustedProxies lists, used at the same time. By default, no such field is read.
+// prefix or an invalid name is an ErrInvalidOption. It is also an error to use another of
+// the options that WithTrustedProxies lists. By default, no such field is read.
 func WithTrustedHeader(name string, prefixes ...netip.Prefix) Option {
 	name = http.CanonicalHeaderKey(name)
 	return withSource(source{option: "WithTrustedHeader(" + name + ")", field: name, parse: parseListed}, prefixes)
@@ -47,12 +47,12 @@ func WithTrustedHeader(name string, prefixes ...netip.Prefix) Option {
 // proxies, n, instead of their addresses. The peer is one of them. With n = 1, the peer is
 // the only proxy, and the client's address is the last of the list. With n = 2, it is the
 // last but one. If the list is shorter, the client's address is the first of the list. If
-// an element read on the way is not an address, the last address read counts.
+// an element before the client's is not an address, the last address read counts.
 //
 // WithTrustedHops trusts every peer. Use it only if every request passes the proxies;
-// otherwise clients can choose their address. An n below 1 is an ErrInvalidOption. So is
-// any other of the options that WithTrustedProxies lists, used at the same time. By
-// default, the peer's address counts.
+// otherwise clients can choose their address. An n below 1 is an ErrInvalidOption. It is
+// also an error to use another of the options that WithTrustedProxies lists. By default,
+// the peer's address counts.
 func WithTrustedHops(n int) Option {
 	return addressOption(func(a *addresses) {
 		a.sources = append(a.sources, source{option: "WithTrustedHops", field: forwardedFor, cut: cutLast, parse: parseListed, byHops: true, hops: n})
@@ -109,12 +109,12 @@ func (s *source) validate() error {
 }
 
 // client returns the client's address. It reads the lines from the right, where the nearest
-// proxy has written, and returns the first address that is not trusted: a client can have
-// made up everything left of it. The zero peer has no address.
+// proxy has written, and returns the first address that is not trusted: a client may have
+// made up everything to the left of it. If peer is zero, the peer has no address.
 func (s *source) client(peer netip.Addr, h http.Header) netip.Addr {
 	lines := h[s.field]
 	if s.cut == nil {
-		return s.only(peer, lines)
+		return s.ofOneLine(peer, lines)
 	}
 	client, hop := peer, 1
 	for i := len(lines) - 1; i >= 0; i-- {
@@ -134,9 +134,9 @@ func (s *source) client(peer netip.Addr, h http.Header) netip.Addr {
 	return client
 }
 
-// only returns the address in a field that must have one line with one address. Otherwise
+// ofOneLine returns the address in a field that must have one line with one address. Otherwise
 // it returns the peer's.
-func (s *source) only(peer netip.Addr, lines []string) netip.Addr {
+func (s *source) ofOneLine(peer netip.Addr, lines []string) netip.Addr {
 	if len(lines) == 1 && s.isTrusted(peer, 1) {
 		if addr, ok := s.parse(lines[0]); ok {
 			return addr

@@ -48,8 +48,8 @@ func (t *Transport) pause(d time.Duration, reason PauseReason, e *TransportEvent
 	t.buckets.Pause(e.Host, d)
 }
 
-// isRefusal reports whether an answer says "too fast". The pause demanded is that of
-// Retry-After, 0 for none.
+// isRefusal reports whether an answer says "too fast". The argument demanded is the
+// wait of Retry-After, 0 for none.
 func (t *Transport) isRefusal(resp *http.Response, demanded time.Duration) bool {
 	return slices.Contains(t.tooFast, resp.StatusCode) ||
 		resp.StatusCode == http.StatusServiceUnavailable && demanded > 0 ||

@@ -113,11 +113,11 @@ func WithBase(base http.RoundTripper) TransportOption {
 	return func(c *transportConfig) { c.base = base }
 }
 
-// WithTransportCosts sets what requests cost, in tokens, by http.ServeMux pattern:
-// "GET /export", "api.example.com/users/{id}". The most specific pattern decides,
-// as for a ServeMux; a request that matches none costs 1. NewTransport returns the errors
-// that WithCosts lists. It overrides WithTransportCost and WithTransportCostEach before it.
-// By default, every request costs 1.
+// WithTransportCosts sets what requests cost, in tokens, by http.ServeMux pattern: "GET
+// /export", "api.example.com/users/{id}". The most specific pattern decides, as for a
+// ServeMux; a request that matches none costs 1. NewTransport returns the errors that
+// WithCosts lists. It overrides an earlier WithTransportCost or WithTransportCostEach. By
+// default, every request costs 1.
 func WithTransportCosts(prices tokenbucket.Costs) TransportOption {
 	return func(c *transportConfig) { c.prices, c.each = prices, false }
 }
@@ -125,7 +125,7 @@ func WithTransportCosts(prices tokenbucket.Costs) TransportOption {
 // WithTransportCost sets a function that returns what a request costs, in tokens. The
 // function must not read the request's body. Any number of goroutines call it. A request
 // whose cost is negative, NaN or above a capacity is not sent; Bucket.Wait lists the
-// errors. It overrides WithTransportCosts and WithTransportCostEach before it. By
+// errors. It overrides an earlier WithTransportCosts or WithTransportCostEach. By
 // default, every request costs 1.
 func WithTransportCost(cost func(*http.Request) float64) TransportOption {
 	return func(c *transportConfig) { c.cost, c.prices, c.each = cost, nil, false }
@@ -142,10 +142,10 @@ func WithTransportCost(cost func(*http.Request) float64) TransportOption {
 // are 0, the request is free.
 //
 // NewTransport returns ErrInvalidOption if the buckets have no method WaitEach, see
-// HostBuckets. It also does so together with WithRateLimitFields, because those fields
-// report tokens of one unit. WithTransportCostEach overrides WithTransportCost and
-// WithTransportCosts before it; nil is an ErrInvalidOption. By default, every request
-// costs 1 of each limit.
+// HostBuckets. It also does so if WithRateLimitFields is used as well, because those
+// fields report tokens of one unit. WithTransportCostEach overrides an earlier
+// WithTransportCost or WithTransportCosts; nil is an ErrInvalidOption. By default,
+// every request costs 1 of each limit.
 func WithTransportCostEach(costs func(*http.Request) []float64) TransportOption {
 	return func(c *transportConfig) { c.costEach, c.prices, c.each = costs, nil, true }
 }

@@ -31,8 +31,8 @@ func WithWrite(buckets ...*tokenbucket.Bucket) Option {
 // bytes per second. Read and Write work as those of NewReader and NewWriter do, and do not
 // wait for each other. Nil options are ignored.
 //
-// Deadlines also apply to the waits. A wait ends when the deadline passes, not before,
-// with os.ErrDeadlineExceeded. Moving the deadline also moves it for a wait that has begun.
+// Deadlines also apply to the waits. A wait ends with os.ErrDeadlineExceeded when the
+// deadline passes, not before. Moving the deadline also moves it for a wait that has begun.
 // Deadlines are in real time, even if a bucket has another clock. Close ends the waits with
 // net.ErrClosed. Read may return bytes together with either error: they are part of the
 // stream, as for any io.Reader.

@@ -15,9 +15,9 @@
 //
 // # What is bounded
 //
-// In no window of length t does a bucket grant more than capacity + refill * t bytes. A
-// granted chunk may leave later, because a timer is late or the peer is slow. So in a window
-// of t, the bytes that leave may be more than that by one chunk for each stream.
+// A bucket grants at most capacity + refill * t bytes in any window of length t. A granted
+// chunk may leave later, because a timer is late or the peer is slow. So the bytes that
+// leave in a window may exceed this bound by one chunk for each stream.
 //
 // With several buckets, this bound holds for the last one. For an earlier bucket, each
 // stream may add one more chunk: one that the earlier bucket has granted while the stream
@@ -52,8 +52,8 @@ const (
 // room for them. For example, with a refill of 1.25e9 bytes per second and a capacity of 64
 // KiB, a stream reaches less than a tenth of that rate.
 //
-// For a number that is not finite and above 0, it returns a limit for which Validate, and so
-// tokenbucket.New, returns an error.
+// If bytes is infinite, NaN, or not above 0, tokenbucket.New and Validate return an error
+// for the limit.
 func BytesPerSecond(bytes float64) tokenbucket.Limit {
 	return tokenbucket.Limit{
 		Capacity:     min(max(bytes/100, leastCapacity), mostCapacity),

@@ -6,9 +6,9 @@ import "net"
 // connection; accept returns the options for [NewConn]. So a connection can have a bucket of
 // its own and share others. A nil accept limits nothing.
 //
-// The listener's Accept waits for the function, so the function should not block. It may
-// close the connection, and may set options of the connection that the limited one hides. It
-// must not read or write.
+// The listener's Accept waits until accept returns, so accept should not block. It may close
+// the connection. It may also set options of the connection, which the limited connection
+// hides. It must not read or write.
 //
 // TLS must wrap the limited listener: use tls.NewListener(iolimit.NewListener(l, accept),
 // config), or the ServeTLS method of an http.Server. If the limited listener wraps a TLS one,

@@ -1,18 +1,20 @@
 // Package keyed keeps one token bucket for each of millions of keys, such as the clients
 // of a gateway or the hosts that a crawler visits. It decides as tokenbucket.Bucket does,
-// with the same arithmetic, in 16 bytes per key and limit.
+// with the same arithmetic. The state of a key takes 16 bytes for each limit.
 //
-// A bucket that has had time to fill is the same as one never seen. Exactly those
-// buckets are forgotten, so no client gets tokens early. There is no time to live to
-// choose and no background goroutine. A key is remembered until its bucket is full and its
-// place is needed, or a later call has swept it. Without debt and pauses, a bucket is full at
-// most capacity / refill after the last request.
+// A bucket that has had time to fill is the same as a new one. Only such buckets are
+// forgotten, so no client gets tokens early. No time to live has to be chosen, and no
+// goroutine runs in the background. Calls sweep: they look at a few other keys, and forget
+// those whose buckets are full. A key is also forgotten if its bucket is full and its place
+// is needed. Without debt and pauses, a bucket is full at most capacity / refill after the
+// last request.
 //
 // A million keys take 45 bytes each with one limit and 66 with two. The bytes of the key
 // itself are not counted: go test -run TestBytesPerKey -v ./keyed. A call sweeps about a
-// hundred other keys at most. Now and then a call makes room in the table of its shard, one
-// of 256, or changes the size of the table. It then looks at each key of the shard: forty
-// thousand keys if there are ten million in all. Len does that for each shard.
+// hundred other keys at most. The keys are spread over 256 shards, each with a table. Now
+// and then a call makes room in a table, or changes its size. It then looks at each key of
+// that shard: forty thousand keys if there are ten million in all. Len does that for each
+// shard.
 //
 // Sweeps and changes of size hash keys again, and hashing a string reads all of it. So
 // keys should be short: use the hash of a long key instead.
@@ -156,7 +158,7 @@ func (b *Buckets[K]) TryAcquire(key K, cost float64) (wait time.Duration, ok boo
 	return wait, ok
 }
 
-// Take is like TryAcquire, but returns a Decision: everything that rate limit headers
+// Take is like TryAcquire, but returns a Decision, which has all that response headers
 // need.
 func (b *Buckets[K]) Take(key K, cost float64) (d tokenbucket.Decision) {
 	var v visit[K]
@@ -252,8 +254,8 @@ func (b *Buckets[K]) Waiting(key K) int {
 // Len returns how many keys are remembered, at most WithMaxKeys. Some of them may be full
 // by now.
 //
-// Len first drops keys that are full. It looks at no more than four keys for each call since
-// the last Len, and at each key once. It locks one shard of 256 at a time.
+// Len first drops keys that are full. It looks at each key at most once, and at no more than
+// four keys for each call since the last Len. It locks one shard of 256 at a time.
 func (b *Buckets[K]) Len() int {
 	for i := range b.due {
 		for shards := b.due[i].Swap(0); shards != 0; shards &= shards - 1 {

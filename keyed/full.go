@@ -8,8 +8,8 @@ import (
 )
 
 // A key whose bucket is full is the same as a key never seen. The table does not drop it at
-// once. If the key returns first, it is a known key, which is faster than to insert it again.
-// A key that is full leaves the table when
+// once: if the key is requested again, finding it is faster than inserting it. A key that is
+// full leaves the table when
 //
 //   - a new key of the same group takes its slot over,
 //   - there is no room for a new key: a sweep of the whole table comes before growth,
@@ -45,7 +45,7 @@ func (t *table[K]) fullSlot(hash uint64, now time.Duration) int {
 }
 
 // takeOver gives a slot that fullSlot has returned to a new key with the same hash. It leaves
-// fullAt as it is: that has passed already.
+// fullAt as it is: that instant has passed already.
 func (t *table[K]) takeOver(slot int, hash uint64, key K, states []tokenbucket.State) {
 	at, n := slot/slotsPerGroup, slot%slotsPerGroup
 	t.groups[at] = t.groups[at].with(n, tagOf(hash))

@@ -8,11 +8,11 @@ import (
 )
 
 // SetLimits replaces the limits of all keys. Pass as many limits as Limits returns, in
-// that order. Until now, keys refill under the old limits. A key keeps its tokens, up to
-// the new capacity, and its debt. A key that was full is full under the new limits as
-// well: it may have been forgotten already, and that must make no difference.
-// Bucket.SetLimits, in contrast, keeps the number of tokens of a full bucket. Waiters
-// whose cost is above the new capacity get ErrCostExceedsCapacity.
+// that order. The refill up to the change counts under the old limits. A key keeps its
+// tokens, up to the new capacity, and its debt. A key that was full is full under the
+// new limits as well: it may have been forgotten already, and that must make no
+// difference. Bucket.SetLimits, in contrast, keeps the number of tokens of a full
+// bucket. Waiters whose cost is above the new capacity get ErrCostExceedsCapacity.
 //
 // Other calls may run at the same time. SetLimits changes the keys of one shard of 256
 // after the other, so until it returns some keys have the old limits and others have the

@@ -40,15 +40,16 @@ func WithClock(clock tokenbucket.Clock) Option {
 	return func(c *config) { c.clock = clock }
 }
 
-// WithMaxKeys bounds how many keys are remembered at once, n at least 1. If there is no
-// room for a new key, it shares one overflow bucket with the other new keys until there
-// is room. A charge or a pause of one of them counts for all of them. Any caller of
-// Forget can make the overflow bucket full. By default, there is no bound but memory.
+// WithMaxKeys sets how many keys are remembered at once at most. An n below 1 is an
+// ErrInvalidOption. If there is no room for a new key, it shares one overflow bucket
+// with the other new keys until there is room. A charge or a pause of one of them
+// counts for all of them. Any caller of Forget can make the overflow bucket full. By
+// default, there is no bound but memory.
 //
 // Forgetting the oldest key instead would not be safe. A client that makes up enough keys
-// would get all others forgotten, and each forgotten key gets a full bucket. With the
-// overflow bucket, known keys are not affected, and all made-up keys together get as much
-// as one key.
+// could have all other keys forgotten, and each forgotten key gets a full bucket. With
+// the overflow bucket, known keys are not affected, and all made-up keys together get as
+// much as one key.
 //
 // During such a flood, a client whose bucket has filled looks like a made-up key when it
 // comes back. It shares the overflow bucket, and most of its requests are refused until
@@ -58,10 +59,9 @@ func WithMaxKeys(n int) Option {
 	return func(c *config) { c.maxKeys = n }
 }
 
-// WithMaxWaiters bounds how many callers of Wait may be queued at once for each key,
-// n at least 0: with 0, no caller may wait. Further callers get ErrTooManyWaiters. It also
-// bounds the queue of the overflow bucket of WithMaxKeys.
-// By default, there is no bound.
+// WithMaxWaiters sets how many callers of Wait may be queued at once for each key, 0 or
+// more. With 0, no caller may wait. Further callers get ErrTooManyWaiters. It also bounds
+// the queue of the overflow bucket of WithMaxKeys. By default, there is no bound.
 //
 // Set it if callers are not trusted: some calls for a key with a long queue are slow; see
 // Bucket.Wait.
@@ -69,7 +69,7 @@ func WithMaxWaiters(n int) Option {
 	return func(c *config) { c.maxWaiters = n }
 }
 
-// WithLimit adds a limit that every request has to meet as well. By default, there is only
+// WithLimit adds a limit. Every request has to meet all limits. By default, there is only
 // the limit given to New.
 func WithLimit(limit tokenbucket.Limit) Option {
 	return func(c *config) { c.limits = append(c.limits, limit) }

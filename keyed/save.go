@@ -8,7 +8,7 @@ import (
 )
 
 // All returns the keys whose buckets are not full or are paused, with their states, one
-// for each limit. Restore needs these, and what Limits, Origin and Latest return. Call
+// for each limit. Restore needs them, and what Limits, Origin and Latest return. Call
 // Origin and Latest after All. The slices belong to the caller, so maps.Collect(b.All())
 // is a copy.
 //

@@ -66,8 +66,8 @@ func (v *visit[K]) hasten() {
 }
 
 // enter begins a visit. It hashes the key before it reads the clock. A processor starts
-// no load before it has read the clock. In this order it can load the key while the visit
-// before still waits for its entry.
+// no load before it has read the clock. In this order it can load the key while the
+// previous visit still waits for its entry.
 //
 // If the key is attended, the shard is unlocked again when enter returns, and the visit
 // counts as a user. Otherwise the shard stays locked until leave or attend.
