@@ -143,11 +143,10 @@ func (b *Bucket) take(d *Decision, p price) {
 //     both by the bucket's clock and by the real one
 //   - ErrTooManyWaiters, at once, if as many waiters are queued as WithMaxWaiters allows
 //
-// A long queue does not make Wait slower, with one exception. The first call after a
-// Charge, a Refund, a Pause, a Fill or a SetLimits, or after a waiter ahead gave up,
-// computes again when each waiter is due. Its time grows with the number of waiters, and
-// other callers of the bucket are blocked meanwhile. Use WithMaxWaiters if callers are not
-// trusted.
+// A long queue does not make Wait slower, with one exception. After a Charge, Refund,
+// Pause, Fill or SetLimits, or after a waiter ahead gave up, the first call computes again
+// when each waiter is due. Its time grows with the number of waiters, and other callers of
+// the bucket are blocked meanwhile. Use WithMaxWaiters if callers are not trusted.
 func (b *Bucket) Wait(ctx context.Context, cost float64) error {
 	_, err := b.waitAgain(ctx, cost, nil)
 	return err
@@ -193,8 +192,8 @@ func (b *Bucket) wait(ctx context.Context, p price, kept *waiter) (*waiter, erro
 // is due: at once if the bucket holds that many and no caller waits. Reserve returns
 // ErrInvalidCost, ErrCostExceedsCapacity and ErrTooManyWaiters as Wait does.
 //
-// As with Wait, the first call after a change that moves the queue takes a time that grows
-// with the number of waiters and reservations. Use WithMaxWaiters if callers are not trusted.
+// As with Wait, the first call after such a change takes a time that grows with the number of
+// waiters and reservations. Use WithMaxWaiters if callers are not trusted.
 //
 // Reserve is for callers that sleep by themselves; Wait is simpler.
 func (b *Bucket) Reserve(cost float64) (*Reservation, error) {
@@ -236,9 +235,9 @@ func (b *Bucket) charge(p price) error {
 }
 
 // Pause empties the bucket and closes it for d. Until d has passed, only a cost of 0 is
-// admitted, and nothing is refilled. Debt stays, and refunds count when the pause ends.
-// Pause does not shorten a pause that ends later. A pause of Never does not end by itself;
-// a d of 0 or less does nothing.
+// admitted, and nothing is refilled. Debt stays. Tokens that are refunded during the pause
+// can be taken when it ends. Pause does not shorten a pause that ends later. A pause of
+// Never does not end by itself; a d of 0 or less does nothing.
 //
 // A client calls Pause when a server asks it to retry after d.
 func (b *Bucket) Pause(d time.Duration) {

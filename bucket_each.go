@@ -42,8 +42,8 @@ func (b *Bucket) TakeEach(costs ...float64) (d Decision) {
 	}
 }
 
-// Peek returns the Decision that Take would return now, and takes nothing. It takes the
-// queue and a pause into account. Other callers may take tokens before Peek returns.
+// Peek returns the Decision that Take would return now, and takes nothing. Peek
+// considers the queue and a pause. Other callers may take tokens before Peek returns.
 func (b *Bucket) Peek(cost float64) Decision {
 	return b.peek(price{all: cost})
 }

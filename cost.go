@@ -29,14 +29,14 @@ func checkCost(cost, capacity float64) error {
 	}
 }
 
-// Costs is a price list: what each kind of request costs, in tokens, by name. A
-// name that is not on the list costs 1; a price of 0 makes a request free. The
-// nil list is empty and ready to use.
+// Costs is a price list: it maps names of kinds of requests to prices, in tokens. A
+// name that is not on the list costs 1; a price of 0 makes a request free. The nil list
+// is empty and ready to use.
 //
 // Any number of goroutines may read Costs at the same time, as long as none writes.
 type Costs map[string]float64
 
-// Of returns the price of name in tokens, 1 if it is not on the list.
+// Of returns the price of name in tokens, 1 if name is not on the list.
 func (c Costs) Of(name string) float64 {
 	if cost, ok := c[name]; ok {
 		return cost

@@ -29,6 +29,7 @@ type DeadlineError struct {
 	Wait time.Duration // the wait that the request would need
 }
 
+// Error returns a text that names the wait.
 func (e *DeadlineError) Error() string {
 	if e.Wait == Never {
 		return "tokenbucket: the wait would never end, but the context has a deadline: raise the limits, or wait without a deadline until they change"

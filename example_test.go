@@ -12,7 +12,7 @@ import (
 )
 
 func Example() {
-	// A client may export (5 tokens) and read (1 token): up to 10 tokens at once, one every 2 s.
+	// A client may export (5 tokens) and read (1 token): up to 10 tokens at once, then one every 2 s.
 	bucket := tokenbucket.MustNew(tokenbucket.Limit{Capacity: 10, RefillPerSec: 0.5}, tokenbucket.WithClock(clock.NewMock()))
 
 	for _, cost := range []float64{5, 1, 5} {

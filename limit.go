@@ -29,8 +29,8 @@ func PerMinute(n float64) Limit { return Per(n, time.Minute) }
 // PerHour returns Per(n, time.Hour).
 func PerHour(n float64) Limit { return Per(n, time.Hour) }
 
-// Per returns a limit of n tokens per d on average: capacity n, refill n over d. A
-// full bucket plus d of refill can pass up to 2n tokens in one window of length d. If no
+// Per returns a limit of n tokens per d on average: capacity n, refill n / d. A full
+// bucket plus d of refill can pass up to 2n tokens in one window of length d. If no
 // window may pass more than n, use Within. If n or d is not above 0, Validate rejects the
 // limit.
 func Per(n float64, d time.Duration) Limit {
@@ -38,8 +38,8 @@ func Per(n float64, d time.Duration) Limit {
 }
 
 // Within returns a limit that never passes more than n tokens in any window of length
-// d, wherever the window starts. Its capacity is burst, in tokens, and its refill is n
-// - burst over d. A smaller burst brings the average rate closer to n over d. Validate
+// d, wherever the window starts. Its capacity is burst, in tokens, and its refill is (n
+// - burst) / d. A smaller burst brings the average rate closer to n / d. Validate
 // rejects the limit unless burst is above 0 and below n, and d is above 0.
 //
 // A window counts the instants at which tokens are granted. If a waiter's timer rings late,
@@ -141,10 +141,10 @@ func (l Limit) Tokens(s State, now time.Duration) float64 {
 	return l.wholeTokens(s, now)
 }
 
-// Take admits a request of the given cost at now and returns the state after it,
-// or refuses it and returns the state as it was. A refusal's Wait is the least
-// whole number of nanoseconds after which the same request would be admitted if
-// nothing else were taken: 1 ns earlier it would still be refused.
+// Take admits a request of the given cost at now and returns the state after it, or
+// refuses it and returns the state as it was. A refusal's Wait is the least whole
+// number of nanoseconds after which the same request would be admitted if nothing else
+// were taken. One nanosecond earlier it would still be refused.
 //
 // A cost of 0 is always admitted. A cost that is negative, NaN or above the
 // capacity is never admitted: its Wait is Never.

@@ -100,8 +100,8 @@ func WithState(origin time.Time, states []State) Option {
 // WithLatest sets the latest reading of the clock so far: pass what Latest of the earlier
 // bucket returned. It counts from the origin of WithState. Earlier readings then count as
 // this one. WithLatest is for clocks that may have stepped back since then. By default, and
-// for 0 or less, no earlier reading is assumed, and a bucket with a state whose Anchor is in
-// the future is paused until then.
+// for 0 or less, no earlier reading is assumed. Then a state whose Anchor is in the future
+// pauses the bucket until that instant.
 func WithLatest(reading time.Duration) Option {
 	return func(c *config) { c.latest = reading }
 }

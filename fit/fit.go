@@ -64,8 +64,8 @@ func (a Arrival) validate() error {
 //
 // Capacity returns ErrNoArrivals if no arrival costs anything. It returns
 // tokenbucket.ErrInvalidLimit for a refill that is infinite, NaN, or not above 0, or if more than
-// 2^42 tokens are needed, and tokenbucket.ErrInvalidOption for a share out of range. It returns
-// tokenbucket.ErrInvalidCost for a cost that is negative or NaN, and
+// 2^42 tokens are needed. It returns tokenbucket.ErrInvalidOption for a share out of range. It
+// returns tokenbucket.ErrInvalidCost for a cost that is negative or NaN, and
 // tokenbucket.ErrCostExceedsCapacity for a cost above 2^42 tokens.
 func Capacity(arrivals iter.Seq[Arrival], refillPerSec, refused float64) (float64, error) {
 	if err := checkQuestion(refillPerSec, refused); err != nil {

@@ -10,7 +10,7 @@ import (
 
 // WithAdmission puts an *Admission into the context of every request that goes on to the
 // next handler. AdmissionFromContext returns it there. Use it if a handler learns the
-// true cost of a request only afterwards, such as the size of an upload: the handler then
+// true cost of a request only afterwards, such as the size of an upload. The handler then
 // charges or refunds the difference. The handler gets a copy of the request. What it sets
 // there, such as Pattern and path values, is copied back for the layers outside the
 // middleware.
@@ -25,11 +25,10 @@ func WithAdmission() Option {
 // once the true cost is known.
 //
 // The methods act on the same key and on the limiter that decided, which may be the
-// fallback. They work after the request's context has ended: they use the values of
-// their ctx, but neither its end nor its deadline. A Redis limiter has a timeout of its own.
-// If no limiter could decide, or WithReportOnly admitted a request that was refused,
-// nothing was taken: then the methods do nothing and return nil. The methods of a nil
-// Admission do nothing too.
+// fallback. They work after the request's context has ended: they use the values of ctx, but
+// ignore its end and its deadline. A Redis limiter has a timeout of its own. If no limiter
+// could decide, or WithReportOnly admitted a request that was refused, nothing was taken:
+// then the methods do nothing and return nil. The methods of a nil Admission do nothing too.
 //
 // The methods may be called by any number of goroutines, any number of times.
 type Admission struct {
@@ -60,8 +59,9 @@ func (a *Admission) Outer() *Admission {
 	return a.outer
 }
 
-// Charge takes a cost, in tokens, from the key's bucket, which may go into debt. It
-// returns ErrInvalidCost unless the cost is finite and 0 or more, or the limiter's error.
+// Charge takes a cost, in tokens, from the key's bucket, which may go into debt. If the
+// cost is below 0 or not finite, Charge returns ErrInvalidCost, otherwise the limiter's
+// error, if there is one.
 func (a *Admission) Charge(ctx context.Context, cost float64) error {
 	return a.settle(ctx, ask{cost: cost}, ask.charge)
 }

@@ -21,9 +21,9 @@ import (
 // On a refusal, the decision is that of the limiter that refused. The second is not asked
 // if the first refuses, so the client may have to wait once more for the second. On
 // admission, the decision is that of the limiter for which the same cost would wait longer
-// next or, on a tie, of the limiter with fewer tokens left. The remaining cost in the
-// header fields is the largest that both would admit. LimitIndex counts the limits of the
-// limiter that decided; an Event also has its LimiterIndex.
+// next. On a tie, it is that of the limiter with fewer tokens left. The remaining cost in
+// the header fields is the largest that both would admit. LimitIndex counts the limits of
+// the limiter that decided; an Event also has its LimiterIndex.
 //
 // The Limiter returned also has Limits, TakeEach, Refund, RefundEach, Charge and
 // ChargeEach. The costs of the methods that end in Each are in the order of Limits:

@@ -17,7 +17,7 @@ func WithObserver(observe func(Event)) Option {
 type Event struct {
 	Request *http.Request
 	Key     string
-	Cost    float64   // tokens; with WithCostEach, the cost for the limit that Decision describes, or for the first
+	Cost    float64   // tokens; with WithCostEach, for the limit that Decision describes, or for the first if none could decide
 	Costs   []float64 // tokens, as WithCostEach returned them; nil without it
 
 	// Decision is the decision of the limiter that decided. Its LimitIndex counts the

@@ -15,7 +15,7 @@
 //	X-RateLimit-Remaining  always    [1] the largest whole cost that would be admitted now
 //	X-RateLimit-Reset      always    [1] seconds until the bucket is full, rounded up
 //	RateLimit-Policy       always    [2] "default";q=10;w=20 for every limit: the capacity, and the seconds to fill it
-//	RateLimit              always    [2] "default";r=9;t=18 for the limit in the decision: r may be used in the next t seconds
+//	RateLimit              always    [2] "default";r=9;t=18 for the limit in the decision: r tokens may be used in the next t seconds
 //	Retry-After            refused   [3] seconds until this request would be admitted, rounded up, at least 1
 //	Cache-Control          refused   [4] no-store
 //
@@ -32,7 +32,7 @@
 // Clients should use at most r tokens in the next t seconds. So on admission t is the time
 // to refill r tokens or, if r is 0, to refill one token. On a refusal t is the value of
 // Retry-After. Since t is in whole seconds, it is longer than necessary if the rate is
-// high: a bucket that is refilled within a tenth of a second has t=1.
+// high. For example, a bucket that is refilled within a tenth of a second has t=1.
 //
 // A request that can never be admitted is refused without Retry-After and without t.
 // With several limits the X-RateLimit fields describe one of them: the one that
@@ -52,9 +52,9 @@
 // policy name with WithPolicyNames. RateLimit and RateLimit-Policy list the items of
 // both, outermost first. The X-RateLimit fields are those with less remaining.
 //
-// If the inner limit refuses, the outer one has already taken its tokens, and other
-// requests with the outer key cannot use them. To give the tokens back, use WithAdmission
-// outside and an observer inside:
+// If the inner limit refuses, the outer one has already taken tokens, and other requests
+// with the outer key cannot use them. To give the tokens back, use WithAdmission outside
+// and an observer inside:
 //
 //	httplimit.WithObserver(func(e httplimit.Event) {
 //		if outer := httplimit.AdmissionFromContext(e.Request.Context()); e.Refused {
@@ -67,10 +67,10 @@
 // # Browsers
 //
 // Put the layer that answers CORS preflights and sets Access-Control-Allow-Origin outside
-// the limiter: then preflights cost nothing, and pages of other origins can read
-// refusals too. WithExposedFields lets them read the fields. If that layer must be
-// inside the limiter, the price {"OPTIONS /": 0} makes preflights free; other prices then
-// need a method in their patterns, or New returns an error because they overlap.
+// the limiter: then preflights cost nothing, and pages of other origins can read refusals
+// too. WithExposedFields lets them read the fields. If that layer must be inside the
+// limiter, the price {"OPTIONS /": 0} makes preflights free. The patterns of other prices
+// then need a method. Otherwise the patterns overlap, and New returns an error.
 //
 // # Other routers
 //
@@ -81,7 +81,8 @@
 // # Client
 //
 // [Transport] is an http.RoundTripper that waits before every request. If a server
-// refuses one, it pauses for as long as the server demands, up to [WithLongestPause].
+// refuses a request, the Transport pauses for as long as the server demands, up to
+// [WithLongestPause].
 package httplimit
 
 import (

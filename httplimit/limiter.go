@@ -24,8 +24,8 @@ import (
 //	ChargeEach(ctx context.Context, key string, costs ...float64) error
 //	    are needed by WithAdmission together with WithCostEach.
 type Limiter interface {
-	// Take takes the cost, in tokens, from the key's bucket, or refuses and takes
-	// nothing. An error means that it could not decide.
+	// Take takes the cost, in tokens, from the key's bucket, or refuses and takes nothing.
+	// An error means that the limiter could not decide.
 	Take(ctx context.Context, key string, cost float64) (tokenbucket.Decision, error)
 }
 

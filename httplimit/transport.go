@@ -24,7 +24,7 @@ import (
 //   - Limits() []tokenbucket.Limit. NewTransport checks prices against the limits.
 //   - WaitPause(ctx context.Context, host string) (waited time.Duration, err error). It
 //     waits until the host is not paused, as Bucket.WaitPause does, and takes nothing.
-//     Without it, a pause does not hold requests that have left the bucket.
+//     Without WaitPause, a pause does not hold requests that have taken their tokens.
 //   - WaitEach(ctx context.Context, host string, costs ...float64) error. It takes one
 //     cost for each limit, as Bucket.WaitEach does. WithTransportCostEach needs it.
 type HostBuckets interface {
@@ -79,13 +79,13 @@ type eachWaiter interface {
 //     whose Retry-After is missing, malformed, 0 or in the past pauses for the time of
 //     WithDefaultPause; such a 503 does not pause. WithTooFast adds statuses, and
 //     WithTooFastFunc decides by the whole answer.
-//   - A pause is never longer than WithLongestPause, 5 minutes by default. If a server
-//     demands a longer one, the pause lasts only for WithLongestPause, and the caller gets
-//     the answer without a retry.
+//   - A pause is never longer than WithLongestPause, 5 minutes by default, plus the jitter
+//     of WithRetries. If a server demands a longer pause, the caller gets the answer
+//     without a retry.
 //   - WithRateLimitFields slows down before the server refuses. WithRetries sends
 //     refused requests again. Both are off by default.
 //
-// A pause also holds requests that have left the bucket and have not been written yet,
+// A pause also holds requests that have taken their tokens but have not been written yet,
 // because the base still dials, or waits for a connection. They wait on the connection
 // until the pause ends; they do not pay or queue again. If the server closes the
 // connection meanwhile, the request is sent again, provided that nothing of it was written
@@ -104,11 +104,11 @@ type eachWaiter interface {
 // pause. Only its retries wait for the end of the pause.
 //
 // If the server refuses, RoundTrip returns the answer and no error. RoundTrip returns
-// errors of the bucket's Wait and of the base unchanged, and context.Cause if the context
-// has ended in the queue; http.Client wraps them in a *url.Error. If Wait fails, no tokens
-// were taken for this attempt and it was not sent. If the context's deadline, which
-// http.Client.Timeout also sets, would pass before the tokens are available, RoundTrip
-// returns a *tokenbucket.DeadlineError at once.
+// errors of the bucket's Wait and of the base unchanged. If the context ends in the queue,
+// it returns context.Cause. An http.Client wraps these errors in a *url.Error. If Wait
+// fails, no tokens were taken for this attempt and it was not sent. If the context's
+// deadline, which http.Client.Timeout also sets, would pass before the tokens are
+// available, RoundTrip returns a *tokenbucket.DeadlineError at once.
 //
 // A Transport may be used by any number of goroutines. It must not be copied. The
 // zero Transport sends nothing and returns an error; use NewTransport.
@@ -136,7 +136,7 @@ func NewTransport(buckets HostBuckets, opts ...TransportOption) (*Transport, err
 
 var errZeroTransport = errors.New("httplimit: the zero Transport has no bucket to wait on: use NewTransport")
 
-// RoundTrip implements http.RoundTripper.
+// RoundTrip implements http.RoundTripper: it sends a request as Transport describes.
 func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	if t.buckets == nil {
 		closeRequestBody(req)

@@ -157,9 +157,9 @@ func WithDefaultPause(d time.Duration) TransportOption {
 }
 
 // WithLongestPause sets the longest pause, above 0. If the server demands a longer one, the
-// Transport pauses for this time only, and so sends requests before the server allows
-// them; the caller gets the answer without a retry. For an API that bans clients for hours
-// or days, set it to the longest ban or more. By default, it is 5 minutes.
+// Transport pauses for this time only. So it sends requests before the server allows them.
+// The caller gets the answer without a retry. For an API that bans clients for hours or
+// days, set it to the longest ban or more. By default, it is 5 minutes.
 func WithLongestPause(d time.Duration) TransportOption {
 	return func(c *transportConfig) { c.longestPause = d }
 }
@@ -216,13 +216,13 @@ func WithTransportObserver(observe func(TransportEvent)) TransportOption {
 // In the last two, a reset above 10^8 is a Unix time. It is compared with the Date field
 // of the answer, if there is one. Any other reset is in seconds.
 //
-// If r tokens are left, the bucket of the host is lowered to r tokens, minus the cost of
-// requests that are on their way, unless it has fewer. So the client takes at most r
-// tokens and those that are refilled in the meantime. If no token is left, the bucket is
-// paused until the reset, at most for WithLongestPause. If there are several policies,
-// the one with the fewest tokens left counts. If there is a Retry-After, it counts
-// instead of the reset. Fields that are malformed, or in an answer from a cache, are
-// ignored.
+// If r tokens are left, the bucket of the host is lowered to r tokens minus the cost of
+// requests that are on their way. A bucket that has fewer tokens is not changed. So the
+// client takes at most r tokens and those that are refilled in the meantime. If no token
+// is left, the bucket is paused until the reset, at most for WithLongestPause. If there
+// are several policies, the one with the fewest tokens left counts. If there is a
+// Retry-After, it counts instead of the reset. Fields that are malformed, or in an
+// answer from a cache, are ignored.
 //
 // By default, these fields are not read.
 func WithRateLimitFields() TransportOption {
@@ -237,10 +237,10 @@ func WithRateLimitFields() TransportOption {
 // attempt is refused, or if the context's deadline would pass before the retry, RoundTrip
 // returns the refusing answer and no error.
 //
-// With retries, pauses after a refusal are longer by a random time, the jitter, so that
-// many processes that wait for the same second do not come back at the same instant. The
-// jitter is at most a tenth of the pause or a second, whichever is longer, and at most the
-// pause itself. It is also added to a pause of WithLongestPause. By default, there are no
+// With retries, pauses after a refusal are longer by a random time, the jitter. So many
+// processes that wait for the same second do not come back at the same instant. The jitter
+// is at most a tenth of the pause or a second, whichever is longer, and at most the pause
+// itself. It is also added to a pause of WithLongestPause. By default, there are no
 // retries.
 func WithRetries(n int) TransportOption {
 	return func(c *transportConfig) { c.retries = n }

@@ -19,9 +19,9 @@
 // chunk may leave later, because a timer is late or the peer is slow. So the bytes that
 // leave in a window may exceed this bound by one chunk for each stream.
 //
-// With several buckets, this bound holds for the last one. For an earlier bucket, each
+// With several buckets, this bound holds for the last bucket. For an earlier bucket, each
 // stream may add one more chunk: one that the earlier bucket has granted while the stream
-// still waits for a later one. Put a bucket of the stream's own first and a shared one
+// still waits for a later bucket. Put a bucket of the stream's own first and a shared one
 // last.
 //
 // # Shortcuts

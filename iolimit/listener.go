@@ -7,12 +7,12 @@ import "net"
 // its own and share others. A nil accept limits nothing.
 //
 // The listener's Accept waits until accept returns, so accept should not block. It may close
-// the connection. It may also set options of the connection, which the limited connection
-// hides. It must not read or write.
+// the connection. It may also call methods that the limited connection hides, such as
+// SetNoDelay. It must not read or write.
 //
 // TLS must wrap the limited listener: use tls.NewListener(iolimit.NewListener(l, accept),
-// config), or the ServeTLS method of an http.Server. If the limited listener wraps a TLS one,
-// an http.Server does not see that its connections use TLS.
+// config), or the ServeTLS method of an http.Server. If the limited listener wraps a TLS
+// listener, an http.Server does not see that its connections use TLS.
 func NewListener(l net.Listener, accept func(net.Conn) []Option) net.Listener {
 	if accept == nil {
 		accept = func(net.Conn) []Option { return nil }

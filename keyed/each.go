@@ -8,7 +8,7 @@ import (
 )
 
 // TryAcquireEach is like TryAcquire, with one cost for each limit, in the order of
-// Limits. It takes all of them or nothing, as Bucket.TryAcquireEach does.
+// Limits. It takes all of the costs or none, as Bucket.TryAcquireEach does.
 func (b *Buckets[K]) TryAcquireEach(key K, costs ...float64) (wait time.Duration, ok bool) {
 	var v visit[K]
 	b.enter(&v, key)

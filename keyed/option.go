@@ -40,11 +40,11 @@ func WithClock(clock tokenbucket.Clock) Option {
 	return func(c *config) { c.clock = clock }
 }
 
-// WithMaxKeys sets how many keys are remembered at once at most. An n below 1 is an
-// ErrInvalidOption. If there is no room for a new key, it shares one overflow bucket
-// with the other new keys until there is room. A charge or a pause of one of them
-// counts for all of them. Any caller of Forget can make the overflow bucket full. By
-// default, there is no bound but memory.
+// WithMaxKeys sets the largest number of keys that are remembered at once. An n below 1
+// is an ErrInvalidOption. If there is no room for a new key, it shares one overflow
+// bucket with the other new keys until there is room. A charge or a pause of one of
+// them counts for all of them. Any caller of Forget can make the overflow bucket full.
+// By default, there is no bound but memory.
 //
 // Forgetting the oldest key instead would not be safe. A client that makes up enough keys
 // could have all other keys forgotten, and each forgotten key gets a full bucket. With

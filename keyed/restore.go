@@ -25,8 +25,8 @@ import (
 // Call Restore before any other method, and call no other method until it returns.
 // Restore returns ErrInvalidOption, and restores nothing, if the Buckets have been used,
 // if a limit is invalid, or if the number of limits differs from that of the Buckets. It
-// also does so if the origin is too far away (see tokenbucket.WithState), if a state is
-// invalid, if a key has another number of states, or if a key comes twice.
+// also does so for an origin that is too far away (see tokenbucket.WithState), an
+// invalid state, a key with another number of states, or a key that comes twice.
 func (b *Buckets[K]) Restore(limits []tokenbucket.Limit, origin time.Time, latest time.Duration, all iter.Seq2[K, []tokenbucket.State]) error {
 	if err := b.checkRestore(limits, origin); err != nil {
 		return err

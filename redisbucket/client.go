@@ -2,8 +2,9 @@ package redisbucket
 
 import "context"
 
-// Client sends runs of the script to a server. New makes one from a go-redis client;
-// NewWithClient takes any other. It may be used by any number of goroutines.
+// Client sends runs of the script, each described by a Run, to a server. New makes one
+// from a go-redis client; NewWithClient takes any other. It may be used by any number
+// of goroutines.
 //
 // A Client sends each run at most once: after the first byte was sent, it must not send
 // the run again, except to follow a cluster's MOVED and ASK.

@@ -346,7 +346,7 @@ func withCallers(together []*exchange) context.Context {
 // Callers returns the contexts of all callers whose requests are sent together in a
 // pipeline, given the pipeline's context. A hook of the client can link the pipeline's span
 // to the spans of these callers. The pipeline's context has the values of the first
-// caller's. Callers returns nil for the context of a single request.
+// caller's context. Callers returns nil for the context of a single request.
 func Callers(ctx context.Context) []context.Context {
 	all, _ := ctx.Value(callersKey{}).([]context.Context)
 	return all

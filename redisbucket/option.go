@@ -84,10 +84,10 @@ func WithTimeout(timeout time.Duration) Option {
 
 // WithBreak sets for how long no request is sent to a server that did not answer in time or
 // could not be reached. Meanwhile requests fail at once, or the fallback decides. Then one
-// request is sent. All requests are sent again as soon as the server answers it, or answers
-// on a new connection, which is tried at the beginning of the break. An existing connection
-// that breaks says nothing about the server and begins no break. With 0 every request is
-// sent. By default, it is a tenth of a second.
+// request is sent as a test. If the server answers it, the break is over. The break is also
+// over if the server answers on a new connection, which is tried at the beginning of the
+// break. An existing connection that breaks says nothing about the server and begins no
+// break. With 0 every request is sent. By default, it is a tenth of a second.
 func WithBreak(pause time.Duration) Option {
 	return func(c *config) { c.pause = pause }
 }
@@ -111,17 +111,17 @@ func WithFallback(fallback Fallback) Option {
 
 // WithErrorHandler sets a function that is called with each failure of a server, for example
 // to log it, even if the fallback then decides. It is not called for requests that are not
-// sent because of WithBreak, and at most once a minute for a server that is too old to run
-// the script. It is called by any number of goroutines. By default, and for nil, there is
-// none.
+// sent because of WithBreak. For a server that is too old to run the script, it is called at
+// most once a minute. It is called by any number of goroutines. By default, and for nil,
+// there is none.
 func WithErrorHandler(handle func(error)) Option {
 	return func(c *config) { c.onError = handle }
 }
 
 // WithInstrument sets a function that adds hooks to the client that Buckets uses, such as
-// the tracing hooks of redisotel. New calls it once. With ContextTimeoutEnabled that is
-// the client given to New: do not add the same hooks to it elsewhere. Otherwise it is a copy
-// of that client, without its hooks.
+// the tracing hooks of redisotel. New calls it once. If ContextTimeoutEnabled is set,
+// Buckets uses the client given to New: do not add the same hooks to it elsewhere. Otherwise
+// Buckets uses a copy of that client, without its hooks.
 //
 // With WithInstrument every request is a command of its own, with its caller's context, so
 // every span has its caller's span as its parent. Otherwise requests of many callers may share
@@ -140,10 +140,11 @@ func WithInstrument(instrument func(redis.UniversalClient)) Option {
 // four keys have one. At most MaxLeases keys have leases at a time. Requests for other keys
 // cost one round trip, as without leases.
 //
-// The server's last answer is an upper bound. A cost that it could not cover is refused in
-// the process, without a round trip, until the instant that the refusal names, and at most
-// for a minute after the answer. If this process gives tokens back, the next request goes to
-// the server at once. Tokens that other processes give back are noticed only at that instant.
+// The server's last answer is an upper bound. A cost that the bucket could not cover by that
+// answer is refused in the process, without a round trip. It is refused until the reported
+// wait is over, at most for a minute after the answer. If this process gives tokens back, the
+// next request goes to the server at once. Tokens that other processes give back are noticed
+// only after that.
 //
 // Tokens are taken on the server before they are spent, so all processes together never get
 // more than capacity + refill * time from the first request on. In a window that begins
