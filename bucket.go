@@ -6,9 +6,10 @@
 //   - No sequence of requests gets more than capacity + refill * time.
 //
 // A [Bucket] holds tokens up to a capacity, starts full, and refills continuously. Each
-// request costs a number of tokens. Most callers want [Bucket.TryAcquire], to refuse
-// requests that come too fast, or [Bucket.Wait], to slow them down. [Limit.Take] does
-// only the arithmetic, for callers that store the [State] themselves.
+// request costs a number of tokens. The number of tokens in the bucket is its level; a
+// bucket whose level is below zero is in debt. Most callers want [Bucket.TryAcquire],
+// to refuse requests that come too fast, or [Bucket.Wait], to slow them down.
+// [Limit.Take] does only the arithmetic, for callers that store the [State] themselves.
 //
 // Package keyed holds one bucket for each of millions of keys. Package httplimit puts
 // buckets in front of a net/http handler or behind an http.Client. Package iolimit

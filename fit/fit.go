@@ -1,6 +1,6 @@
 // Package fit finds limits from recorded traffic. It returns the capacity that a token
-// bucket needs, at a given refill, to refuse nothing or at most a share of the requests.
-// It also returns the requests that a limit would have refused.
+// bucket needs, at a given refill, to refuse nothing or at most a given share of the
+// requests. It also returns the requests that a limit would have refused.
 //
 // [Capacity] serves one bucket. [Traffic] holds the arrivals of many keys, each with a
 // bucket of its own. [Trial] replays arrivals through limits, request by request. The
@@ -46,9 +46,9 @@ func (a Arrival) validate() error {
 }
 
 // Capacity returns the least capacity, in tokens, such that a bucket with this or any
-// larger capacity refuses at most a share of the arrivals. The refill is in tokens per
-// second. The share, refused, is at least 0 and less than 1. If it is 0, Capacity does
-// not store the arrivals; otherwise it stores each in 16 bytes.
+// larger capacity refuses at most a given share of the arrivals. The refill is in
+// tokens per second. The share, refused, is at least 0 and less than 1. If it is 0,
+// Capacity does not store the arrivals; otherwise it stores each in 16 bytes.
 //
 // With a share of 0 the capacity is
 //

@@ -77,7 +77,7 @@ func (t *Trial) Limit() tokenbucket.Limit { return t.limit }
 // Requests returns how many arrivals were added.
 func (t *Trial) Requests() int { return t.requests }
 
-// Refused returns how many of them were refused.
+// Refused returns how many of the arrivals were refused.
 func (t *Trial) Refused() int { return t.refused }
 
 // First returns the first refusal, and false if there was none.

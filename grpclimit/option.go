@@ -60,12 +60,12 @@ func WithCost(cost func(ctx context.Context, fullMethod string, message any) flo
 }
 
 // WithMessageCost makes each message that a stream's handler receives wait until the
-// limiter grants its cost, in tokens. Any number of goroutines call the function. The
-// limiter must have a method Wait(ctx context.Context, key string, cost float64) error, as
-// the limiters of this library have. If the stream's context ends first, or the wait would
-// outlast its deadline, RecvMsg returns an error. If the limiter fails, the message goes
-// on, or is refused with WithFailClosed; the limiter of WithFallback is not asked about
-// messages. By default, and for nil, messages are free.
+// limiter grants the cost that the function returns, in tokens. Any number of goroutines
+// call the function. The limiter must have a method Wait(ctx context.Context, key string,
+// cost float64) error, as the limiters of this library have. If the stream's context ends
+// first, or the wait would outlast its deadline, RecvMsg returns an error. If the limiter
+// fails, the message goes on, or is refused with WithFailClosed; the limiter of
+// WithFallback is not asked about messages. By default, and for nil, messages are free.
 func WithMessageCost(cost func(ctx context.Context, fullMethod string, message any) float64) Option {
 	return func(c *config) { c.messageCost = cost }
 }

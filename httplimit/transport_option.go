@@ -137,7 +137,7 @@ func WithTransportCost(cost func(*http.Request) float64) TransportOption {
 // waits until all costs can be taken, and then takes all of them at once. The function
 // must not read the request's body, and must not change the slice after it has returned
 // it. Any number of goroutines call it. A request is not sent if the number of costs is
-// not the number of limits, or if a cost is negative, NaN or above its limit's capacity;
+// not the number of limits, or if a cost is negative, NaN or above its limit's capacity.
 // Bucket.WaitEach lists the errors. A limit with a cost of 0 does not count; if all costs
 // are 0, the request is free.
 //

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// MaxLeases is the largest number of keys for which a process has leases at a time. Requests
-// for other keys go straight to the server until there is room.
+// MaxLeases is the largest number of keys for which a process has leases at a time (see
+// WithLease). Requests for other keys go straight to the server until there is room.
 const MaxLeases = 1024
 
 // maxUntried is how many keys get a lease at their first request. While that many have
