@@ -98,9 +98,9 @@ func (t *Traffic) Capacity(refillPerSec, refused float64) (float64, error) {
 	return checkCapacity(capacity)
 }
 
-// CapacityOfKeys returns the least capacity, in tokens, with which buckets with this
-// refill refuse no request of any key, except for at most the share spared of the keys. Its errors
-// are those of [Traffic.Capacity]. It does not need Keep.
+// CapacityOfKeys returns the least capacity, in tokens, with which at most the share spared of the
+// keys has refused requests. Every key has a bucket with this refill. Its errors are those of
+// [Traffic.Capacity]. It does not need Keep.
 func (t *Traffic) CapacityOfKeys(refillPerSec, spared float64) (float64, error) {
 	if err := t.check(refillPerSec, spared); err != nil {
 		return 0, err

@@ -32,8 +32,9 @@ func WithMetadataKey(names ...string) Option {
 	return withMetadata(httplimit.WithKeyHeader(names...))
 }
 
-// WithAPIKey is like WithMetadataKey, for secrets: the key contains the SHA-256 of the
-// value. By default, metadata is not read.
+// WithAPIKey is like WithMetadataKey, for secrets. Instead of the value, the key
+// contains the first 128 bits of its SHA-256, in hexadecimal. By default, metadata is
+// not read.
 func WithAPIKey(names ...string) Option {
 	return withMetadata(httplimit.WithAPIKey(names...))
 }

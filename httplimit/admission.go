@@ -11,9 +11,9 @@ import (
 // WithAdmission puts an *Admission into the context of every request that goes on to the
 // next handler. AdmissionFromContext returns it there. Use it if a handler learns the
 // true cost of a request only afterwards, such as the size of an upload. The handler then
-// charges or refunds the difference. The handler gets a copy of the request. What it sets
-// there, such as Pattern and path values, is copied back for the layers outside the
-// middleware.
+// charges or refunds the difference. The handler gets a copy of the request. What the
+// handler sets in the copy, such as Pattern and path values, is copied back for the
+// layers outside the middleware.
 //
 // The limiter, and the fallback if there is one, need the methods Refund and Charge, see
 // Limiter; otherwise New returns ErrInvalidOption. By default, there is no Admission.

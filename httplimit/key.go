@@ -12,10 +12,10 @@ import (
 // WithKey overrides WithKeyHeader and WithAPIKey.
 //
 // If the function returns "", the request counts by its address, as the options about
-// addresses say: the key is "!address:" and the address. A key that the function returns
-// never equals such a key: if it begins with "!", it gets another "!" in front. By
-// default, and for nil, the key is the peer's address without port and zone: all of an
-// IPv4 address, the first 64 bits of an IPv6 address.
+// addresses say. The key is then "!address:" and the address. A key that the function
+// returns never equals such a key: if it begins with "!", it gets another "!" in front.
+// By default, and for nil, the key is the peer's address without port and zone: all of
+// an IPv4 address, the first 64 bits of an IPv6 address.
 func WithKey(key func(*http.Request) string) Option {
 	return serverOption(func(c *config) { c.keyFunc = key })
 }
@@ -30,18 +30,19 @@ func WithKey(key func(*http.Request) string) Option {
 // A key of an address that begins with one of the fields' names and a colon gets
 // "!address:" in front.
 //
-// A value of more than 64 bytes is replaced by its SHA-256. A client that may send any
-// value gets a full bucket for each: let an outer layer check the value, or bound the
-// number of keys. A name that no header field can have is an ErrInvalidOption. By default,
-// no field is read.
+// A value of more than 64 bytes is replaced by the first 128 bits of its SHA-256, in
+// hexadecimal. A client that may send any value gets a full bucket for each: let an outer
+// layer check the value, or bound the number of keys. A name that no header field can have
+// is an ErrInvalidOption. By default, no field is read.
 func WithKeyHeader(names ...string) Option {
 	return withKeyHeaders(names, false)
 }
 
-// WithAPIKey is like WithKeyHeader, for secrets: the key contains the SHA-256 of the
-// value, so that the secret is neither in logs nor in a store. In Authorization only the
-// part after the scheme counts. Do not use WithAPIKey for schemes that sign each request:
-// each request would have its own key. By default, no field is read.
+// WithAPIKey is like WithKeyHeader, for secrets. Instead of the value, the key contains
+// the first 128 bits of its SHA-256, in hexadecimal. So the secret is neither in logs nor
+// in a store. In Authorization only the part after the scheme counts. Do not use
+// WithAPIKey for schemes that sign each request: each request would have its own key. By
+// default, no field is read.
 func WithAPIKey(names ...string) Option {
 	return withKeyHeaders(names, true)
 }
@@ -140,7 +141,7 @@ func credentials(name, value string) string {
 	return value
 }
 
-// digest returns 128 bits of a secret's SHA-256, "" of "".
+// digest returns the first 128 bits of a text's SHA-256, in hexadecimal, and "" for "".
 func digest(secret string) string {
 	if secret == "" {
 		return ""

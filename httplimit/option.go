@@ -163,14 +163,15 @@ func (c *config) settleCosts() error {
 // and list the cheap paths by name. Or use WithCost with the pattern that the router has
 // matched.
 //
-// It overrides an earlier WithCost or WithCostEach. By default, every request costs 1.
+// WithCosts overrides an earlier WithCost or WithCostEach. By default, every request
+// costs 1.
 func WithCosts(costs tokenbucket.Costs) Option {
 	return serverOption(func(c *config) { c.cost, c.costs, c.each = costOne, costs, false })
 }
 
 // WithCost sets a function that returns what a request costs, in tokens. Any number of
 // goroutines call it. A request whose cost is negative, NaN or above a capacity is refused
-// without Retry-After. A request that costs 0 is admitted. It overrides an earlier
+// without Retry-After. A request that costs 0 is admitted. WithCost overrides an earlier
 // WithCosts or WithCostEach; nil is an ErrInvalidOption. By default, every request costs
 // 1.
 func WithCost(cost func(*http.Request) float64) Option {
@@ -186,8 +187,8 @@ func WithCost(cost func(*http.Request) float64) Option {
 // limit's capacity. A limit with a cost of 0 does not count.
 //
 // The limiter, and the fallback if there is one, need a method TakeEach, see Limiter;
-// otherwise New returns ErrInvalidOption, as it does for nil. It overrides an earlier
-// WithCost or WithCosts. By default, a request costs 1 of every limit.
+// otherwise New returns ErrInvalidOption, as it does for nil. WithCostEach overrides an
+// earlier WithCost or WithCosts. By default, a request costs 1 of every limit.
 func WithCostEach(costs func(*http.Request) []float64) Option {
 	return serverOption(func(c *config) { c.cost, c.costs, c.each, c.costEach = costOne, nil, true, costs })
 }
@@ -215,8 +216,8 @@ func WithUnavailable(answer func(http.ResponseWriter, *http.Request, error)) Opt
 }
 
 // WithFallback asks a second limiter when the first fails: for example one on this
-// machine while a store is down. If it fails as well, requests are admitted, or
-// refused if WithFailClosed says so. By default, there is none.
+// machine while a store is down. If the second limiter fails as well, requests are
+// admitted, or refused with WithFailClosed. By default, there is none.
 func WithFallback(limiter Limiter) Option {
 	return serverOption(func(c *config) { c.limiters = append(c.limiters[:1:1], limiter) })
 }

@@ -116,8 +116,8 @@ func WithBase(base http.RoundTripper) TransportOption {
 // WithTransportCosts sets what requests cost, in tokens, by http.ServeMux pattern: "GET
 // /export", "api.example.com/users/{id}". The most specific pattern decides, as for a
 // ServeMux; a request that matches none costs 1. NewTransport returns the errors that
-// WithCosts lists. It overrides an earlier WithTransportCost or WithTransportCostEach. By
-// default, every request costs 1.
+// WithCosts lists. WithTransportCosts overrides an earlier WithTransportCost or
+// WithTransportCostEach. By default, every request costs 1.
 func WithTransportCosts(prices tokenbucket.Costs) TransportOption {
 	return func(c *transportConfig) { c.prices, c.each = prices, false }
 }
@@ -125,8 +125,8 @@ func WithTransportCosts(prices tokenbucket.Costs) TransportOption {
 // WithTransportCost sets a function that returns what a request costs, in tokens. The
 // function must not read the request's body. Any number of goroutines call it. A request
 // whose cost is negative, NaN or above a capacity is not sent; Bucket.Wait lists the
-// errors. It overrides an earlier WithTransportCosts or WithTransportCostEach. By
-// default, every request costs 1.
+// errors. WithTransportCost overrides an earlier WithTransportCosts or
+// WithTransportCostEach. By default, every request costs 1.
 func WithTransportCost(cost func(*http.Request) float64) TransportOption {
 	return func(c *transportConfig) { c.cost, c.prices, c.each = cost, nil, false }
 }

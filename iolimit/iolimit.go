@@ -3,9 +3,10 @@
 // share a bucket share its rate, and take turns.
 //
 // Make the bucket with [BytesPerSecond] and limit a stream with [NewReader], [NewWriter],
-// [NewConn] or [NewListener]. With several buckets a stream keeps to all of them, for
-// example to a limit of its own and to a total. [tokenbucket.Bucket.SetLimits] and
-// [tokenbucket.Bucket.Pause] take effect at once, also on streams that wait.
+// [NewConn] or [NewListener]. A stream may have several buckets, for example one of its
+// own and one for a total. It then keeps to the limits of all of them.
+// [tokenbucket.Bucket.SetLimits] and [tokenbucket.Bucket.Pause] take effect at once, also
+// on streams that wait.
 //
 // # Chunks
 //
@@ -43,7 +44,7 @@ const (
 )
 
 // BytesPerSecond returns a limit of a number of bytes per second, above 0. Its capacity is
-// the bytes of ten milliseconds, at least 4 KiB and at most 2^42 bytes:
+// what is refilled in ten milliseconds, at least 4 KiB and at most 2^42 bytes:
 //
 //	capacity = min(max(bytes * 0.01, 4096), 2^42)
 //

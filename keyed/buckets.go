@@ -11,10 +11,10 @@
 //
 // A million keys take 45 bytes each with one limit and 66 with two. The bytes of the key
 // itself are not counted: go test -run TestBytesPerKey -v ./keyed. A call sweeps about a
-// hundred other keys at most. The keys are spread over 256 shards, each with a table. Now
-// and then a call makes room in a table, or changes the size of the table. It then looks
-// at each key of that shard: forty thousand keys if there are ten million in all. Len does
-// that for each shard.
+// hundred other keys at most. The keys are spread over up to 256 shards, each with a
+// table. Now and then a call makes room in a table, or changes the size of the table. It
+// then looks at each key of that shard: forty thousand keys if there are ten million in
+// all. Len does that for each shard.
 //
 // Sweeps and changes of size hash keys again, and hashing a string reads all of it. So
 // keys should be short: use the hash of a long key instead.

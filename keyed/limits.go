@@ -14,9 +14,9 @@ import (
 // difference. Bucket.SetLimits, in contrast, keeps the number of tokens of a full
 // bucket. Waiters whose cost is above the new capacity get ErrCostExceedsCapacity.
 //
-// Other calls may run at the same time. SetLimits changes the keys of one shard of 256
-// after the other, so until it returns some keys have the old limits and others have the
-// new ones. Each call is decided under either the old limits or the new ones. Calls that
+// Other calls may run at the same time. SetLimits changes one shard of 256 after the
+// other. So until it returns, some keys have the old limits and others have the new
+// ones. Each call is decided under either the old limits or the new ones. Calls that
 // begin after SetLimits has returned use the new limits.
 //
 // SetLimits returns ErrInvalidLimit, and changes nothing, if a limit is invalid or the

@@ -17,8 +17,7 @@ import (
 // yields each key at most once, as it was when its shard was copied. Do not save while
 // SetLimits runs: some of the states then belong to the old limits.
 //
-// Callers of Wait are not part of the states, and neither is the overflow bucket of
-// WithMaxKeys.
+// The states contain neither callers of Wait nor the overflow bucket of WithMaxKeys.
 func (b *Buckets[K]) All() iter.Seq2[K, []tokenbucket.State] {
 	return func(yield func(K, []tokenbucket.State) bool) {
 		n := len(*b.limits.Load())

@@ -240,12 +240,12 @@ func (b *Buckets) Forget(ctx context.Context, key string) error {
 	return err
 }
 
-// Close gives the remaining tokens of all leases back. Call it before the program ends,
-// and before the client is closed. It takes at most about twice the timeout of WithTimeout,
-// and returns ErrUnavailable if tokens could not be given back. Further calls return the
-// same. Later requests are served without a lease, by the server. So are requests that
-// wait for a lease when Close is called; they may take up to the timeout longer. Without
-// WithLease, Close does nothing.
+// Close gives the remaining tokens of all leases back. Call it before the program ends, and
+// before the client is closed. It takes at most about twice the timeout of WithTimeout, and
+// returns ErrUnavailable if tokens could not be given back. Further calls return the same.
+// Later requests are served without a lease, by the server. Requests that wait for a lease
+// when Close is called are also served by the server; they may take up to the timeout
+// longer. Without WithLease, Close does nothing.
 func (b *Buckets) Close() error {
 	if b.leases == nil {
 		return nil
