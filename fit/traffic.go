@@ -9,10 +9,10 @@ import (
 	"github.com/aa014e13/tokenbucket"
 )
 
-// Traffic holds the arrivals of many keys, where each key has a bucket of its own and
-// all buckets have the same limit. It stores a summary of each key, about 100 bytes for a
-// rare key. After one pass over the arrivals, it returns results for every refill. Only a
-// share of refused requests above 0 needs Keep.
+// Traffic holds the arrivals of many keys, where each key has a bucket of its own and all
+// buckets have the same limit. It stores a summary of each key, about 100 bytes for a
+// rare key. After one pass over the arrivals, it returns results for every refill.
+// Capacity needs Keep if its share of refused requests is above 0.
 //
 // Use NewTraffic. A Traffic must not be used by several goroutines at once.
 type Traffic struct {
@@ -120,8 +120,8 @@ type Need struct {
 }
 
 // Neediest returns the n keys that need the largest capacities with this refill, the
-// largest first, and equal ones in the order of their keys. A smaller capacity refuses
-// requests of these keys first.
+// largest first, and equal ones in the order of their keys. If the capacity is lowered,
+// requests of these keys are the first to be refused.
 func (t *Traffic) Neediest(refillPerSec float64, n int) []Need {
 	needs := make([]Need, len(t.keys))
 	for i, key := range t.keys {

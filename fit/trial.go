@@ -71,7 +71,7 @@ func (t *Trial) Add(key string, a Arrival) (admitted bool, err error) {
 	return d.OK, nil
 }
 
-// Limit returns the limit.
+// Limit returns the limit given to NewTrial.
 func (t *Trial) Limit() tokenbucket.Limit { return t.limit }
 
 // Requests returns how many arrivals were added.

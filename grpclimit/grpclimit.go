@@ -5,11 +5,11 @@
 //
 // [UnaryServerInterceptor] and [StreamServerInterceptor] ask an httplimit.Limiter, such as
 // httplimit.PerKey of keyed buckets, httplimit.Both or redisbucket. A refused call ends
-// with ResourceExhausted and these figures, the most precise first:
+// with ResourceExhausted and has these details and trailers:
 //
 //	RetryInfo               detail [1]   when the call would be admitted, to the nanosecond
 //	QuotaFailure            detail [1]   the name of the policy that refused, never the key
-//	grpc-retry-pushback-ms  trailer [2]  the same in milliseconds, rounded up; -1 if no wait is long enough
+//	grpc-retry-pushback-ms  trailer [2]  the wait in milliseconds, rounded up; -1 if no wait is long enough
 //	ratelimit               trailer [3]  "default";r=0;t=2
 //	ratelimit-policy        trailer [3]  "default";q=10;w=20
 //
@@ -17,9 +17,9 @@
 //	[2] gRFC A6, client retries
 //	[3] draft-ietf-httpapi-ratelimit-headers, revision 11, as in httplimit
 //
-// gRPC clients with a retry policy obey the pushback, but only if the server has not
-// sent a response header. So a refusal sends no header: its other figures are trailers. An
-// admitted call has the last two trailers, too.
+// gRPC clients with a retry policy obey the pushback, but only if the server has not sent
+// a response header. So a refusal sends no header, only trailers. An admitted call has
+// ratelimit and ratelimit-policy, too.
 //
 // A call that can never be admitted, or not within 2^31-1 milliseconds, is refused with a
 // pushback of -1 and without RetryInfo.

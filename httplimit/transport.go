@@ -72,13 +72,13 @@ type eachWaiter interface {
 // request, redirects and retries included, it waits for tokens of the host's bucket. It
 // also pauses when a server says "too fast":
 //
-//   - After a 429, or a 503 with Retry-After, it pauses the bucket of that host for
-//     as long as Retry-After says, in seconds or as a date. The pause holds every request
-//     to the host, not only the one that was refused. A date is compared with the Date
-//     field of the answer, if there is one, since the server's clock may differ. A 429
-//     whose Retry-After is missing, malformed, 0 or in the past pauses for the time of
-//     WithDefaultPause; such a 503 does not pause. WithTooFast adds statuses, and
-//     WithTooFastFunc decides by the whole answer.
+//   - After a 429, or a 503 with Retry-After, it pauses the bucket of that host for as
+//     long as Retry-After says, in seconds or as a date. The pause holds every request to
+//     the host, not only the one that was refused. A date is compared with the Date field
+//     of the answer, if there is one, since the server's clock may differ. A 429 whose
+//     Retry-After is missing, malformed, 0 or in the past pauses for the time of
+//     WithDefaultPause; a 503 with such a Retry-After does not pause. WithTooFast adds
+//     statuses, and WithTooFastFunc decides by the whole answer.
 //   - A pause is never longer than WithLongestPause, 5 minutes by default, plus the jitter
 //     of WithRetries. If a server demands a longer pause, the caller gets the answer
 //     without a retry.

@@ -113,11 +113,11 @@ func WithBase(base http.RoundTripper) TransportOption {
 	return func(c *transportConfig) { c.base = base }
 }
 
-// WithTransportCosts sets what requests cost, in tokens, by http.ServeMux pattern: "GET
-// /export", "api.example.com/users/{id}". The most specific pattern decides, as for a
-// ServeMux; a request that matches none costs 1. NewTransport returns the errors that
-// WithCosts lists. WithTransportCosts overrides an earlier WithTransportCost or
-// WithTransportCostEach. By default, every request costs 1.
+// WithTransportCosts sets what requests cost, in tokens, by http.ServeMux pattern, such
+// as "GET /export" or "api.example.com/users/{id}". The most specific pattern decides,
+// as for a ServeMux; a request that matches none costs 1. NewTransport returns the
+// errors that WithCosts lists. WithTransportCosts overrides an earlier
+// WithTransportCost or WithTransportCostEach. By default, every request costs 1.
 func WithTransportCosts(prices tokenbucket.Costs) TransportOption {
 	return func(c *transportConfig) { c.prices, c.each = prices, false }
 }
@@ -237,11 +237,11 @@ func WithRateLimitFields() TransportOption {
 // attempt is refused, or if the context's deadline would pass before the retry, RoundTrip
 // returns the refusing answer and no error.
 //
-// With retries, pauses after a refusal are longer by a random time, the jitter. So many
-// processes that wait for the same second do not come back at the same instant. The jitter
-// is at most a tenth of the pause or a second, whichever is longer, and at most the pause
-// itself. It is also added to a pause of WithLongestPause. By default, there are no
-// retries.
+// With retries, pauses after a refusal are longer by a random time, the jitter. As a
+// result, many processes that wait for the same second do not all come back at the same
+// instant. The jitter is at most a tenth of the pause or a second, whichever is longer,
+// and at most the pause itself. It is also added to a pause of WithLongestPause. By
+// default, there are no retries.
 func WithRetries(n int) TransportOption {
 	return func(c *transportConfig) { c.retries = n }
 }

@@ -21,9 +21,9 @@ import (
 //   - [tokenbucket.ErrTooManyWaiters] if a bucket has as many waiters as WithMaxWaiters allows
 //   - [tokenbucket.ErrCostExceedsCapacity] if a capacity is less than 1 byte
 //
-// Write returns io.ErrShortWrite if w writes fewer bytes than it was given and returns no
-// error. A Write of 0 bytes calls w.Write at once, even in a pause. The end of ctx does not
-// interrupt a call of w.Write.
+// If w writes fewer bytes than it was given and returns no error, Write returns
+// io.ErrShortWrite. A Write of 0 bytes calls w.Write at once, even in a pause. The end of
+// ctx does not interrupt a call of w.Write.
 //
 // The writer may be used by several goroutines if w may; the bytes of a Write stay together.
 func NewWriter(ctx context.Context, w io.Writer, buckets ...*tokenbucket.Bucket) io.Writer {

@@ -128,7 +128,8 @@ func (b *Buckets) tryAcquire(ctx context.Context, key string, p price) (wait tim
 	return d.Wait, false, err
 }
 
-// Take is like TryAcquire, but returns a Decision: all that response headers need.
+// Take is like TryAcquire, but returns a Decision, which has all that response headers
+// need.
 func (b *Buckets) Take(ctx context.Context, key string, cost float64) (tokenbucket.Decision, error) {
 	if d, leased, err := b.takeLeased(ctx, key, cost, true); leased {
 		return d, err
