@@ -193,11 +193,12 @@ func (ls Limits) check(p price) error {
 	return nil
 }
 
-// Change converts states from the limits ls to the limits to, which must have the same
-// number and order. Each state is brought to its level at now under its old limit. Tokens
-// stay, up to the new capacity, and so do debts. A state whose Anchor is after now, because
-// its bucket is paused until then, keeps its Anchor. A state whose limit stays the same is
-// not changed, so that it is not rounded.
+// Change converts states of the limits ls into states of new limits, which are the last
+// argument. Pass one new limit for each limit of ls, in the same order. Each state is
+// brought to its level at now under its old limit. Tokens stay, up to the new capacity, and
+// so do debts. A state whose Anchor is after now, because its bucket is paused until then,
+// keeps its Anchor. A state whose limit stays the same is not changed, so that it is not
+// rounded.
 func (ls Limits) Change(states []State, now time.Duration, to Limits) {
 	for i, l := range to {
 		if s := states[i]; l != ls[i] {

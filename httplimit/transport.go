@@ -105,10 +105,10 @@ type eachWaiter interface {
 //
 // If the server refuses, RoundTrip returns the answer and no error. RoundTrip returns
 // errors of the bucket's Wait and of the base unchanged. If the context ends in the queue,
-// it returns context.Cause. An http.Client wraps these errors in a *url.Error. If Wait
-// fails, no tokens were taken for this attempt and it was not sent. If the context's
-// deadline, which http.Client.Timeout also sets, would pass before the tokens are
-// available, RoundTrip returns a *tokenbucket.DeadlineError at once.
+// RoundTrip returns the context.Cause of the context. An http.Client wraps these errors in
+// a *url.Error. If Wait fails, this attempt took no tokens and was not sent. If the
+// context's deadline, which http.Client.Timeout also sets, would pass before the tokens
+// are available, RoundTrip returns a *tokenbucket.DeadlineError at once.
 //
 // A Transport may be used by any number of goroutines. It must not be copied. The
 // zero Transport sends nothing and returns an error; use NewTransport.
