@@ -145,9 +145,10 @@ func (b *Bucket) take(d *Decision, p price) {
 //   - ErrTooManyWaiters, at once, if as many waiters are queued as WithMaxWaiters allows
 //
 // A long queue does not make Wait slower, with one exception. After a Charge, Refund,
-// Pause, Fill or SetLimits, or after a waiter ahead gave up, the first call computes again
-// when each waiter is due. Its time grows with the number of waiters, and other callers of
-// the bucket are blocked meanwhile. Use WithMaxWaiters if callers are not trusted.
+// Pause, Fill or SetLimits, or after a waiter ahead gave up, the first call computes the
+// due times of all waiters again. Its time grows with the number of waiters, and other
+// callers of the bucket are blocked meanwhile. Use WithMaxWaiters if callers are not
+// trusted.
 func (b *Bucket) Wait(ctx context.Context, cost float64) error {
 	_, err := b.waitAgain(ctx, cost, nil)
 	return err
@@ -193,8 +194,9 @@ func (b *Bucket) wait(ctx context.Context, p price, kept *waiter) (*waiter, erro
 // is due: at once if the bucket holds that many and no caller waits. Reserve returns
 // ErrInvalidCost, ErrCostExceedsCapacity and ErrTooManyWaiters as Wait does.
 //
-// As with Wait, the first call after such a change takes a time that grows with the number of
-// waiters and reservations. Use WithMaxWaiters if callers are not trusted.
+// As with Wait, the first call after a Charge, for example, or after a waiter gave up, takes
+// a time that grows with the number of waiters and reservations. Use WithMaxWaiters if
+// callers are not trusted.
 //
 // Reserve is for callers that sleep by themselves; Wait is simpler.
 func (b *Bucket) Reserve(cost float64) (*Reservation, error) {
@@ -304,9 +306,9 @@ func (b *Bucket) State() (origin time.Time, states []State) {
 	return b.time.Origin, slices.Clone(b.queue.states)
 }
 
-// Latest returns the latest reading of the clock, for WithLatest. It counts from the
-// origin that State returns. It is later than the present reading if the clock stepped
-// back.
+// Latest returns the latest reading of the clock, for WithLatest. The reading counts
+// from the origin that State returns. If the clock stepped back, it is later than the
+// present reading.
 func (b *Bucket) Latest() time.Duration {
 	now := b.lock()
 	defer b.mu.Unlock()

@@ -46,8 +46,8 @@ func (c Costs) Of(name string) float64 {
 
 // Validate checks the list against the capacity of a bucket, in tokens. Call it at
 // start-up, to find a wrong price before a request does. It returns nil, or one error that
-// names every bad entry in the order of the names: ErrInvalidCost for a price that is
-// negative or NaN, ErrCostExceedsCapacity for a price above the capacity.
+// names every bad entry in the order of the names. A price that is negative or NaN is an
+// ErrInvalidCost, and a price above the capacity is an ErrCostExceedsCapacity.
 //
 // With several limits, pass the smallest capacity.
 func (c Costs) Validate(capacity float64) error {

@@ -45,8 +45,8 @@ func Per(n float64, d time.Duration) Limit {
 // A window counts the instants at which tokens are granted. If a waiter's timer rings late,
 // its tokens count as granted at the instant at which they were due. So after a process
 // stalls, all waiters that are due leave at once, and a server with another clock may see
-// more than n in a window. If the server bans permanently, bound the queue, or set n below
-// its limit.
+// more than n in a window. If the server bans clients permanently, bound the queue with
+// WithMaxWaiters, or set n below the server's limit.
 func Within(n float64, d time.Duration, burst float64) Limit {
 	return Limit{Capacity: burst, RefillPerSec: perSec(n-burst, d)}
 }

@@ -27,9 +27,8 @@ import (
 //
 // The Limiter returned also has Limits, TakeEach, Refund, RefundEach, Charge and
 // ChargeEach. The costs of the methods that end in Each are in the order of Limits:
-// first those of the first limiter, then those of the second. If one of the two limiters
-// lacks a method, that method of the Limiter returned returns errors.ErrUnsupported, and
-// changes nothing.
+// first those of the first limiter, then those of the second. A method that one of the
+// two limiters lacks returns errors.ErrUnsupported, and changes nothing.
 func Both(first Refunder, second Limiter) Limiter {
 	if first == nil || second == nil {
 		return nil // New returns an error for it

@@ -41,7 +41,8 @@ func (g *Gate) Limits() []tokenbucket.Limit {
 func (g *Gate) Key(r *http.Request) string { return g.middleware.key(r) }
 
 // OwnKey returns the key of a request for which a function, such as that of WithKey, has
-// returned own. If own is "", the key is that of the address; otherwise r may be nil.
+// returned own. If own is "", OwnKey returns the key of the address. If own is not "", r
+// may be nil.
 func (g *Gate) OwnKey(own string, r *http.Request) string { return g.middleware.ownOrAddress(own, r) }
 
 // Ask takes a cost, in tokens, from the key's bucket, or refuses and takes nothing. It does

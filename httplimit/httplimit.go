@@ -24,10 +24,10 @@
 //	[3] RFC 9110, section 10.2.3
 //	[4] RFC 9111, section 5.2.2.5
 //
-// It refuses with 429 (RFC 6585, section 4) and an application/problem+json body (RFC
-// 9457) of the type quota-exceeded, which [2] registers. A field that a handler sets
-// itself replaces the one set here. The middleware never adds a Retry-After to the answer
-// of a handler.
+// The middleware refuses with 429 (RFC 6585, section 4) and an application/problem+json
+// body (RFC 9457) of the type quota-exceeded, which [2] registers. A field that a handler
+// sets itself replaces the one set here. The middleware never adds a Retry-After to the
+// answer of a handler.
 //
 // Clients should use at most r tokens in the next t seconds. So on admission t is the time
 // to refill r tokens or, if r is 0, to refill one token. On a refusal t is the value of
@@ -50,7 +50,7 @@
 // and the limit that the most requests share (the tenant's) inside. Then a request that
 // the user's limit refuses takes nothing from the tenant's. Give each middleware a
 // policy name with WithPolicyNames. RateLimit and RateLimit-Policy list the items of
-// both, outermost first. The X-RateLimit fields are those with less remaining.
+// both, outermost first. The X-RateLimit fields describe the limit with less remaining.
 //
 // If the inner limit refuses, the outer one has already taken tokens, and other requests
 // with the outer key cannot use them. To give the tokens back, use WithAdmission outside
