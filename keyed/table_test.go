@@ -21,11 +21,6 @@ func statesOf(value float64) []tokenbucket.State {
 	return []tokenbucket.State{{Balance: 1}, {Balance: -value}}
 }
 
-// fullAt returns the instant at which a value that was stored at 0 is full.
-func fullAt(value float64) time.Duration {
-	return tableLimits.UntilFull(statesOf(value), 0)
-}
-
 func newTable() *table[int] {
 	return &table[int]{seed: maphash.MakeSeed(), limits: tableLimits}
 }
