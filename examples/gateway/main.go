@@ -141,7 +141,7 @@ func printUsage(out io.Writer, addr net.Addr, t terms) {
 		addr, plain(t.limit.Capacity), plain(t.limit.RefillPerSec), plain(t.read), plain(t.export))
 }
 
-// serveOn serves until the context ends.
+// serveOn serves until the context ends. Requests under way then have five seconds to finish.
 func serveOn(ctx context.Context, listener net.Listener, handler http.Handler, out io.Writer) error {
 	server := &http.Server{Handler: handler, ReadHeaderTimeout: 10 * time.Second}
 	failed := make(chan error, 1)
@@ -154,7 +154,10 @@ func serveOn(ctx context.Context, listener net.Listener, handler http.Handler, o
 	fmt.Fprintln(out, "stopping")
 	deadline, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
-	return server.Shutdown(deadline)
+	if err := server.Shutdown(deadline); err != nil {
+		return server.Close() // a browser may have opened a connection for a later request
+	}
+	return nil
 }
 
 // newClients makes the buckets on a clock; nil is the system clock.

@@ -5,8 +5,10 @@ import (
 	"context"
 	"io"
 	"math"
+	"net"
 	"net/http"
 	"net/http/httptest"
+	neturl "net/url"
 	"regexp"
 	"strconv"
 	"strings"
@@ -82,6 +84,11 @@ func TestServesAndStopsCleanly(t *testing.T) {
 		for lines.Scan() { // discard the rest of its output
 		}
 	}()
+	target, err := neturl.Parse(url)
+	require.NoError(t, err)
+	early, err := net.Dial("tcp", target.Host) // as browsers do before they have a request
+	require.NoError(t, err)
+	defer early.Close()
 	answer, err := http.Get(url)
 	require.NoError(t, err)
 	answer.Body.Close()
