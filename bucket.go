@@ -394,7 +394,7 @@ func (b *Bucket) setTimer(w *waiter) <-chan time.Time {
 // another one. An instant in the past gets a closed channel, because After(0) of some mocks
 // never rings. The system clock's timer is kept and used again.
 func (b *Bucket) startTimer(at time.Duration, kept **time.Timer) (timer <-chan time.Time) {
-	for range 3 { // only a mock stands still, so the tries are bounded
+	for range 3 { // the readings of a clock that runs always differ, so the tries are bounded
 		now := b.time.Now()
 		if at <= now {
 			due := make(chan time.Time)

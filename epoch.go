@@ -31,7 +31,8 @@ import (
 // adds to the spent tokens, which are bounded and do not carry into the anchor. A limit
 // that is full although tokens were spent has been refilled since its anchor, so the new
 // anchor is a later one. If two goroutines read the same instant from the clock, only the
-// first of them finds the bucket full. The end of the epoch is the largest word.
+// first of them finds the bucket full. The largest word is epochOver, the word of an epoch
+// that has ended.
 //
 // This has two consequences. A compare-and-swap that succeeds has replaced the latest word.
 // And if a goroutine loads the same word twice, nothing was spent in between.
@@ -81,8 +82,8 @@ const (
 	refuse
 )
 
-// maxTries bounds how often a call tries again. It does so only if another call was
-// admitted meanwhile.
+// maxTries is how often a call tries to decide while other calls change the word. Then the
+// lock decides.
 const maxTries = 128
 
 // take decides about a whole cost. It decides nothing if the epoch is nil or has ended. Other
@@ -92,16 +93,17 @@ const maxTries = 128
 // An admission takes place at its compare-and-swap. With the lock it would count as
 // made at the latest reading of all admissions so far. That may be later than its own
 // reading, but the result is the same. A cost that the level covers at the earlier reading
-// is covered at the later one, too. And no limit is full at either of them, because the
-// admission at the later one took tokens.
+// is covered at the later one, too. And no limit is full at the later one, because an
+// admission took tokens then. So none is full at the earlier one, either.
 //
 // A refusal takes place at its reading of the clock, and changes nothing. It is correct
 // if the word was the same before and after the reading. So the word of a recent refusal
 // is loaded before the reading, and the present word after it. If they are equal, nothing
-// was spent in between. If not, the present word has now been loaded, so the clock is read
-// once more and the word is loaded again. Package atomic puts all loads and stores into one
-// order. The readings of a monotonic clock fit into this order: a reading that begins after
-// a load is not earlier than one that ended before the store whose value was loaded.
+// was spent in between. If they differ, the present word takes the place of the first one:
+// the clock is read again, and then the word is loaded again. Package atomic puts all loads
+// and stores into one order. The readings of a monotonic clock fit into this order: if one
+// goroutine reads the clock and then stores a value, and another goroutine loads this value
+// and then reads the clock, the second reading is not earlier.
 //
 // Loading the present word both before and after the reading would be simpler. But then
 // each admission would fetch the cache line twice if another processor takes tokens in
@@ -145,14 +147,15 @@ func (e *epoch) take(t *timeline.Timeline, cost float64) (a answer, decided bool
 
 // admitQuickly returns the word after a cost in the two most frequent cases: all limits are
 // full, or no limit is full and the cost needs no refill. It compares whole numbers, and its
-// time does not depend on the number of limits. In other cases it returns false. It also does
-// so for epochOver, whose anchor is above the last one and whose tokens no limit covers.
+// time does not depend on the number of limits. In other cases it returns false. epochOver is
+// one of them: its anchor is above e.lastAnchor, and its spent tokens are above e.covered.
 //
 // The result is that of step. A limit is full if gain has reached need, that is, when the spent
-// tokens have been refilled. Each of them takes from fastest to slowest nanoseconds. Gain and
-// need round once each, so gain is not below need if the time has passed. If it has not, at
-// least 1 ns of at most 2^46 ns is missing, which is more than is rounded. The sums do not
-// overflow, because slowest and fastest are at most 1 << (64 - anchorShift).
+// tokens have been refilled. A token is refilled in at least e.fastest and at most e.slowest
+// nanoseconds. Gain and need round once each, so gain is not below need if the time has passed.
+// If it has not passed, gain lacks the refill of at least 1 ns out of at most 2^46 ns. That is
+// more than the rounding errors. The sums do not overflow, because slowest and fastest are at
+// most 1 << (64 - anchorShift).
 func (e *epoch) admitQuickly(word, at, cost uint64) (next uint64, ok bool) {
 	anchor, spent := e.split(word)
 	if anchor == 0 || at > maxElapsed {
@@ -281,8 +284,8 @@ func (ls Limits) spentSinceFull(states []State) (spent uint64, ok bool) {
 	return uint64(int64(tokens)), isWhole(tokens)
 }
 
-// tokenTime returns the two whole numbers of nanoseconds around the time in which a token is
-// refilled, at most longest.
+// tokenTime returns two whole numbers of nanoseconds: a token is refilled in at least the
+// first and at most the second. A number above longest is lowered to longest.
 func (l Limit) tokenTime(longest uint64) (least, most uint64) {
 	least = uint64(min(1e9/l.RefillPerSec, float64(longest)))
 	return least, min(least+1, longest)
@@ -295,10 +298,10 @@ func spentBits(limits Limits) int {
 	return max(24, bits.Len64(uint64(limits.capacity()))+6)
 }
 
-// room returns how many whole tokens an epoch may take from a balance, in one or many
-// subtractions, before one of them may round or the ledger is far away from its
-// anchor. Subtracting whole numbers yields no binary digit that is smaller than the smallest
-// one of the balance and of 1. So if the last subtraction does not round, none before it does.
+// room returns how many whole tokens an epoch may subtract from a balance, at once or in
+// steps, so that no subtraction rounds and the debt stays within maxDebt. Subtracting a whole
+// number needs no more binary digits after the point than the balance has. So if the last
+// subtraction does not round, none before it does.
 func (l Limit) room(balance float64) uint64 {
 	near := balance + maxDebt*l.Capacity
 	for exact := 0x1p48; exact >= 1 && near >= 1; exact /= 2 {

@@ -160,9 +160,10 @@ func (l Limit) Take(s State, now time.Duration, cost float64) (State, Decision) 
 	return s, d
 }
 
-// tolerance is the largest shortfall that counts as none, relative to the larger of capacity
-// and balance. The level and the cost are sums of rounded numbers, and 0.3 has to pay for 0.1
-// three times. The shortfall stays in the ledger as debt, so it does not add up.
+// tolerance is the largest shortfall that counts as none, relative to the capacity, or to the
+// debt (-Balance) if the debt is larger. The level and the cost are sums of rounded numbers,
+// and 0.3 has to pay for 0.1 three times. The shortfall stays in the ledger as debt, so it
+// does not add up.
 const tolerance = 1.0 / (1 << 50)
 
 func (l Limit) slack(s State) float64 {
@@ -188,15 +189,15 @@ func (l Limit) level(s State, now time.Duration) float64 {
 	return min(l.Capacity, s.Balance+l.gain(s.elapsed(now))/1e9)
 }
 
-// wholeTokens returns the level or the largest whole number that it pays for, whichever is
-// larger.
+// wholeTokens returns the level. If the tolerance admits a whole cost above the level,
+// wholeTokens returns the largest such cost.
 func (l Limit) wholeTokens(s State, now time.Duration) float64 {
 	level := l.level(s, now)
 	paid, refused := math.Floor(level)+1, math.Floor(l.Capacity)+1
 	if paid >= refused || !l.pays(s, now, paid) {
 		return level
 	}
-	for { // many tokens are within the tolerance of a deep debt
+	for { // with a deep debt, the tolerance may be many tokens
 		middle := math.Floor((paid + refused) / 2)
 		switch {
 		case middle <= paid || middle >= refused:
@@ -227,7 +228,8 @@ func (l Limit) wait(s State, now time.Duration, cost float64) time.Duration {
 	}
 }
 
-// until returns the least wait after which the gain is at least need, 0 if it is at now.
+// until returns the least wait after which the gain is at least need. It returns 0 if the gain
+// at now is at least need.
 func (l Limit) until(s State, now time.Duration, need float64) time.Duration {
 	elapsed := s.elapsed(now)
 	if l.gain(elapsed) >= need {
@@ -289,9 +291,9 @@ func (l Limit) isFar(s State, now time.Duration) bool {
 	return s.elapsed(now) > maxElapsed || s.Balance < -maxDebt*l.Capacity
 }
 
-// reanchor anchors a state at its present level if that gains precision. If the level itself
-// is a debt below -maxDebt capacities, the state stays as it is until half of the debt is
-// paid: anchoring it at each request would round at each request.
+// reanchor anchors a state at its present level if that gains precision. A state that is far
+// only because of its debt stays as it is until half of the debt is paid. Otherwise, with a
+// very large debt, every request would anchor the state again, and round.
 func (l Limit) reanchor(s State, now time.Duration) State {
 	level := l.level(s, now)
 	if s.elapsed(now) > maxElapsed || level > s.Balance/2 {

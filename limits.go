@@ -94,7 +94,7 @@ func (ls Limits) describe(d *Decision, states []State, now time.Duration, p pric
 	}
 	least := d.Tokens
 	for i := range ls {
-		if ls[i].level(states[i], now) < least { // Tokens, which takes longer, is never below the level
+		if ls[i].level(states[i], now) < least { // the method Tokens takes longer, and never returns less
 			least = min(least, ls[i].Tokens(states[i], now))
 		}
 	}

@@ -8,13 +8,15 @@ import (
 	"github.com/aa014e13/tokenbucket/internal/timeline"
 )
 
-// queue is a bucket as a sequential machine: its limits, their states, the pause, and
-// the waiters, first come first served. It has no lock and no clock. Its methods get a
-// reading of the clock, and first serve the waiters that are due by then.
+// queue is the state of a bucket: its limits, their states, the pause, and the waiters,
+// first come first served. It has no lock, so only one goroutine at a time may call its
+// methods. It has no clock: its methods get a reading of the clock, and first serve the
+// waiters that are due by then.
 //
 // A reading earlier than the latest one counts as the latest one: goroutines may get the
-// lock in another order than they read the clock, and clocks may step back. So no tokens
-// are minted, and no part of a burst is refused.
+// lock in another order than they read the clock, and clocks may step back. So a clock that
+// steps back adds no tokens, and no request is refused only because its reading is a little
+// earlier than that of another request.
 //
 // The plan holds the turns of the waiters: when each is due, and the states after it. It is
 // computed from the head, as far as it was needed. A turn is computed by the same arithmetic
@@ -149,8 +151,8 @@ func (q *queue) decide(now time.Duration, p price) Decision {
 	return d
 }
 
-// end returns the instant at which the last waiter has been served, or from which tokens can
-// be taken if there is none, and the states then.
+// end returns the instant at which the last waiter will have been served, and the states
+// then. If there is no waiter, it is the instant from which tokens can be taken.
 func (q *queue) end() (at time.Duration, states []State) {
 	if q.tail == nil {
 		return q.now(), q.states

@@ -13,10 +13,10 @@ import (
 // refusal with the same word, so that a single refusal stays cheap.
 //
 // One goroutine at a time writes a refusal, and each refusal has a later word than the one
-// before. Another goroutine may load a mixture of two refusals while one is written. But the
-// later word is the epoch's word before it is written here. So a reader first loads the word,
-// then cost and instant, and then checks that the epoch still has this word: if so, cost and
-// instant belong to it.
+// before. Another goroutine may load a mixture of two refusals while one is written. But a
+// refusal is written only when the epoch already has its word. So a reader first loads the
+// word, then cost and instant, and then checks that the epoch still has this word: if so, cost
+// and instant belong to it.
 type refusal struct {
 	seen atomic.Uint64 // the word of the latest refusal with a new word; at first, the epoch's first word
 	next atomic.Uint64 // the refusal's word plus 1; 0: there is none yet; epochOver: one is being written
@@ -33,8 +33,9 @@ func (r *refusal) wait(word, cost uint64, now time.Duration) time.Duration {
 	return max(0, time.Duration(r.due.Load())-now)
 }
 
-// note counts a refusal. It writes the second one with a word, unless there is one with the same
-// or a later word, or another goroutine is writing one.
+// note writes a refusal when the same word is refused for the second time. It does not if a
+// refusal with this word or a later one is already written, if another goroutine is writing
+// a refusal, or if the wait never ends.
 func (r *refusal) note(word, cost uint64, now, wait time.Duration) {
 	due, next := timeline.Later(now, wait), r.next.Load()
 	switch {
