@@ -15,8 +15,9 @@ import (
 //
 // A dead connection fails all requests that are sent on it together, so a connection that
 // may have been idle gets a single request first. The client chooses the connection:
-// go-redis takes the one that was returned last. So of two sends at a time, the second takes
-// the connection of the latest such send, and its answer proves that connection.
+// go-redis takes the one that was returned last. So a send that begins while another one is
+// under way gets the connection of the last send that began so. An answer to such a send
+// proves this connection for the next one. The same holds for sends that begin alone.
 type batch struct {
 	send func(together []*exchange) (answered bool)
 
@@ -24,7 +25,7 @@ type batch struct {
 	waiting []*exchange
 	senders int
 	sending int                   // sends under way
-	proven  [maxSenders]time.Time // by the number of other sends under way: the latest answer to such a send
+	proven  [maxSenders]time.Time // when a send was answered last, by the number of other sends at its beginning
 }
 
 const (

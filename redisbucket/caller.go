@@ -93,9 +93,9 @@ func (c *caller) settleLocked(o outcome, err error) {
 	c.leases.served = append(c.leases.served, c)
 }
 
-// watchLocked sets the timer that drops callers that wait too long for a round trip that
-// another caller began; at is the instant at which the first of them is late. The caller
-// that began the round trip needs no timer: the server has one for it.
+// watchLocked sets the lease's timer to at, the instant at which the first waiting caller is
+// late. The timer drops callers that have waited too long for another caller's round trip. The
+// caller that began the round trip needs no timer: the server has one for it.
 func (l *lease) watchLocked(t *leases, at time.Duration) {
 	if l.watched {
 		return

@@ -34,10 +34,10 @@ type server struct {
 	answered atomic.Int64 // when the latest answer came, in nanoseconds since the origin
 }
 
-// maxDirect is how many requests may be under way, each on a connection of its own, for
-// one more to be sent by itself. If there are more, each request goes to the batch: with 64
-// callers, 8 of them on connections of their own made four times as many round trips, and
-// the client took 1.5 times the processor time.
+// maxDirect is how many requests may be under way without the batch, each on a connection of
+// its own. If more are under way, every new request goes to the batch. It is tempting to keep
+// 8 callers on their connections and to batch only the others. With 64 callers, that made four
+// times as many round trips, and the client took 1.5 times the processor time.
 const maxDirect = 8
 
 func newServer(client Client, c config) *server {
@@ -77,7 +77,8 @@ type exchange struct {
 func (e *exchange) settle() bool { return e.settled.CompareAndSwap(false, true) }
 
 // drop ends an exchange that was never sent, if its caller has left, and reports whether it
-// did. Since nothing was sent, it is no failure of the server: closing answered ends watch.
+// did. Nothing was sent, so the server has not failed: drop closes answered, and watch then
+// ends without a failure.
 func (e *exchange) drop() bool {
 	left := e.settled.Load()
 	if left {

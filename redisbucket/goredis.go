@@ -79,8 +79,8 @@ func newOnce(ctx context.Context, run Run) once {
 var errNotText = errors.New("the answer is not the script's")
 
 // text returns the answer if it is complete. An answer that was cut is empty and has an
-// error. A complete answer is valid even with an error: go-redis may set that of a later
-// answer of the pipeline.
+// error. A complete answer is valid even if the command also has an error: go-redis may set
+// the error of a later answer of the pipeline.
 func (o once) text() (string, error) {
 	text, _ := o.Val().(string)
 	switch {

@@ -30,8 +30,8 @@ type lease struct {
 	refunding bool          // tokens were given back during the round trip: its answer is no upper bound
 }
 
-// reading is the state of a key's bucket on the server, from an answer. The server's
-// instant now lies between asked and arrived. It is not changed after gain.
+// reading is the state of a key's bucket on the server, from an answer. The server
+// read its clock, the field now, between asked and arrived. A reading is not changed after gain.
 type reading struct {
 	states         []tokenbucket.State // without the tokens of the lease
 	now            time.Duration       // by the server's clock
@@ -46,8 +46,8 @@ type outcome struct {
 	at      time.Duration // by the local clock
 }
 
-// decide decides without the server, and reports false if it cannot. The caller may have
-// read the clock, now, before the latest answer arrived.
+// decide decides without the server, and reports false if it cannot. The argument now may be
+// earlier than the arrival of the latest answer.
 func (l *lease) decide(limits tokenbucket.Limits, now time.Duration, cost float64) (o outcome, ok bool) {
 	now = max(now, l.seen.arrived)
 	switch {

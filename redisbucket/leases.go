@@ -22,8 +22,8 @@ import (
 //
 // A lease is not renewed before it is used up. It holds no more than its size, so an early
 // renewal could take only the missing part, and many callers would soon spend that. The
-// renewal of an empty lease takes a whole lease and the costs of all callers that wait, so
-// it lasts longer.
+// renewal of an empty lease takes a whole lease, which includes the first caller's cost, and
+// the costs of the other callers. Such a lease lasts longer.
 //
 // All instants count from origin, by the local monotonic clock. One timer, the sweeper, ends
 // all leases. It is set only while there are leases.
@@ -193,7 +193,7 @@ func (t *leases) endLocked(l *lease) {
 }
 
 // giveBackLocked starts to give the tokens back. Callers that come meanwhile wait until the
-// server has them, so that its next answer counts them.
+// server has the tokens, so that its next answer counts these tokens.
 func (t *leases) giveBackLocked(l *lease) {
 	r := request{key: t.prefix + l.key, price: price{cost: -l.tokens}}
 	l.tokens, l.stands = 0, false

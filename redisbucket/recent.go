@@ -7,8 +7,8 @@ import (
 
 // recent remembers which keys were requested within an age. A lease of a key that is not
 // requested again would cost a second round trip, to give it back. recent is a table of
-// hashes. A key replaces another key with the same remainder, which then counts as
-// not requested: it gets its lease later.
+// hashes. If two keys have the same place, the later key replaces the earlier one. The
+// earlier key then counts as not requested, and gets its lease later.
 type recent struct {
 	seed   maphash.Seed
 	age    time.Duration

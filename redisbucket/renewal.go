@@ -64,9 +64,10 @@ func (r renewal) gather() {
 	}
 }
 
-// newRequest returns the request for the costs of all callers that wait and up to a whole
-// lease besides. The bucket must hold only the tokens that the first caller lacks; the
-// request takes as many of the others as the bucket holds.
+// newRequest returns a request for up to a whole lease, which includes the cost of the first
+// caller, and for the costs of the other callers. The server admits the request if the bucket
+// has the tokens that the first caller lacks. It takes as many of the further tokens as the
+// bucket has.
 func (r renewal) newRequest() (ctx context.Context, req request, now time.Duration) {
 	r.mu.Lock()
 	defer r.unlock()

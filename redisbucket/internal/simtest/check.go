@@ -186,7 +186,7 @@ func (c *checker) waiter(r *run) *call {
 	return call
 }
 
-// lostAt reports whether data has been lost since an instant not long ago.
+// lostAt reports whether data was lost in the minute before at.
 func (c *checker) lostAt(at time.Time) bool {
 	for _, loss := range c.losses {
 		if since := at.Sub(loss); since >= 0 && since < time.Minute {
