@@ -7,10 +7,10 @@ const longHull = 16
 const batchSize = 64
 
 // batch holds new arrivals of a demand whose hull is long. Each of them would have to be
-// compared with each vertex of that hull. But only few arrivals matter: for windows that
-// begin before the batch, those on the upper convex hull of the batch. As the refill
-// grows, the maximum window begins at a later vertex and ends at an earlier one. So one
-// walk along both hulls visits every window that can be the maximum.
+// compared with each vertex of that hull. But only few arrivals matter: a window that begins
+// before the batch can be the maximum only if it ends on the upper convex hull of the batch.
+// As the refill grows, the maximum window begins at a later vertex and ends at an earlier
+// one. So one walk along both hulls visits every window that can be the maximum.
 type batch struct {
 	count  int
 	starts []vertex // the lower hull of the batch; slopes rise

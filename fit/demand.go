@@ -11,17 +11,17 @@ import (
 // then returns the least capacity for any refill from least upwards.
 //
 // In the plane of time and tokens, the arrivals are a staircase that rises by the cost of
-// each arrival. Draw a line from the foot of each step that rises by the refill. A
-// capacity suffices if no later step is higher above any such line:
+// each arrival. From the foot of each step, draw a line to the right whose slope is the
+// refill. A capacity suffices if no step is above any such line by more than the capacity:
 //
 //	capacity(refill) = max over windows of tokens - refill * span
 //
 // For all refills, only two sets matter. A window that becomes the maximum begins at a
-// vertex of the lower convex hull of the staircase. The windows that have been the
-// maximum form the upper envelope of their lines over the refills. Both sets are small
-// for arrivals at a constant rate: the hull of n arrivals has about log n vertices. If
-// the rate rises for hours, the hull has hundreds; then a demand adds its arrivals in
-// batches.
+// vertex of the lower convex hull of the staircase. And for each window, the formula gives
+// a line over the refill: the windows that are the maximum at some refill form the upper
+// envelope of these lines. Both sets are small for arrivals at a constant rate: the hull of
+// n arrivals has about log n vertices. If the rate rises for hours, the hull has hundreds;
+// then a demand adds its arrivals in batches.
 type demand struct {
 	spent   float64       // tokens, since the first vertex
 	latest  time.Duration // the instant of the latest arrival

@@ -100,8 +100,8 @@ func (d *debt) at(now time.Duration, refill float64) float64 {
 	return owed
 }
 
-// outcome is the result of a replay. Each capacity from from to below to has the same
-// refusals if good, and more than allowed if not.
+// outcome is the result of a replay. It holds for all capacities c with from <= c < to. If
+// good, they have the same refusals. Otherwise they all have more refusals than allowed.
 type outcome struct {
 	good     bool
 	from, to float64

@@ -154,8 +154,8 @@ func (f *fitting) addKeys(p *plot.Plot) error {
 	return nil
 }
 
-// drawnKeys returns the keys that need most at the least refill, which are the busiest,
-// and those that need most at the chosen one: at most five of each.
+// drawnKeys returns up to five keys that need the largest capacities at the least refill,
+// which are the busiest keys, and up to five that need the largest at the chosen refill.
 func (f *fitting) drawnKeys() (keys []string) {
 	for _, refill := range []float64{f.Rows[0].Refill, f.chosen().Refill} {
 		for _, n := range f.traffic.Neediest(refill, 5) {

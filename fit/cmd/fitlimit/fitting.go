@@ -38,7 +38,8 @@ type row struct {
 	Band       float64   // tokens by which the capacities may be too high or too low
 }
 
-// need is a key that would be refused first.
+// need is a key that needs one of the largest capacities at a refill. If the capacity is
+// lowered, the requests of such keys are refused first.
 type need struct {
 	Key      string
 	Capacity float64 // tokens
@@ -168,8 +169,8 @@ func (f *fitting) fillRows(c *config) error {
 	return nil
 }
 
-// chosen returns the row with the least refill above which a higher refill saves less
-// than a fifth of the capacity.
+// chosen returns the row with the least refill that is large enough: the largest refill
+// lowers its capacity by at most a fifth.
 func (f *fitting) chosen() row {
 	enough := f.Rows[len(f.Rows)-1].Capacities[0] / 0.8
 	return f.Rows[slices.IndexFunc(f.Rows, func(r row) bool { return r.Capacities[0] <= enough })]
