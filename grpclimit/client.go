@@ -126,8 +126,7 @@ func (s *heedingStream) RecvMsg(message any) error {
 
 // wait waits until the bucket of the target can pay for an attempt, and reports the attempt
 // if that fails. A cost of 0 does not wait. But the retry of a free call must wait for the
-// end of the pause, so each retry costs at least a number that is too small to change a
-// bucket.
+// end of the pause. So a retry costs at least 1e-300 tokens, too little to change a bucket.
 func (c *client) wait(ctx context.Context, e *ClientEvent) error {
 	cost := e.Cost
 	if e.Attempt > 1 {

@@ -82,8 +82,8 @@ func (r refusal) retryDelay() (time.Duration, bool) {
 	return r.wait, r.wait != tokenbucket.Never && r.wait <= longestPushback
 }
 
-// texts returns begin as a string, the pushback and the message. All are parts of one string,
-// so they are one allocation. The pushback is the wait in milliseconds, rounded up, or -1 if
+// texts returns three strings: its argument, the pushback and the message. All are parts of
+// one string, so they are one allocation. The pushback is the wait in milliseconds, rounded up, or -1 if
 // retryDelay reports false.
 func (r refusal) texts(begin []byte) (beginning, back, message string) {
 	from := len(begin)

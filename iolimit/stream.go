@@ -26,8 +26,8 @@ func (t turn) take(ctx context.Context) error {
 
 func (t turn) leave() { <-t }
 
-// checkCount returns an error unless n is from 0 to size, as a Read or Write of size bytes
-// must return it.
+// checkCount returns an error unless n is from 0 to size. A Read or Write of size bytes must
+// return a count in that range.
 func checkCount(call string, n, size int) error {
 	if n < 0 || n > size {
 		return fmt.Errorf("iolimit: the wrapped %s returned a count of %d for %d bytes: make it return how many it moved", call, n, size)
