@@ -107,7 +107,7 @@ func (t *Timeline) Left(deadline time.Time) time.Duration {
 	return left
 }
 
-// Later returns the instant at which a wait of 0 or more ends that begins at an instant.
+// Later returns at + wait, at most Never. wait is 0 or more.
 func Later(at, wait time.Duration) time.Duration {
 	if end := at + wait; end >= at {
 		return end

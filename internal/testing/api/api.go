@@ -31,8 +31,8 @@ func List(folder, prefix string) ([]string, error) {
 	return lines, err
 }
 
-// walk visits each folder below one whose package others may import, and passes its import
-// path, in which prefix stands for the module.
+// walk calls visit for folder and for each folder below it that others may import. It passes
+// the path and the import path, in which prefix stands for the module.
 func walk(folder, prefix string, visit func(path, importPath string) error) error {
 	return filepath.WalkDir(folder, func(path string, entry fs.DirEntry, err error) error {
 		if err != nil || !entry.IsDir() {

@@ -5,9 +5,9 @@
 //
 // Porcupine looks for the order. The bucket without concurrency is the model: it calls the
 // methods of Limits one after the other. The answers depend on the time, so each call is
-// recorded with its readings of the clock. The last reading of a call decided. Only for
-// keyed buckets may it be any reading, since one call to them can make several calls to a
-// bucket. The clock is the system clock, so buckets decide without their lock as in
+// recorded with its readings of the clock. The last reading of a call decided. For keyed
+// buckets, any reading of the call may have decided, since one call to them can make several
+// calls to a bucket. The clock is the system clock, so buckets decide without their lock as in
 // production. But it reports its readings, and now and then it makes a caller wait after a
 // reading until others have made some calls. Production code does not become slower by this.
 package linear

@@ -121,7 +121,8 @@ func (m model) advance(reading time.Duration) model {
 	return m
 }
 
-// now returns the instant at which tokens that a call takes or gives now count.
+// now returns the instant at which a change of the states counts: the latest reading or, in a
+// pause, its end.
 func (m *model) now() time.Duration { return max(m.latest, m.opens) }
 
 func (m *model) isOpen() bool { return len(m.queue) == 0 && m.latest >= m.opens }

@@ -133,8 +133,8 @@ func freePort(t testing.TB) int {
 	return listener.Addr().(*net.TCPAddr).Port
 }
 
-// StartSentinel starts a Redis Sentinel for a master, which alone decides about a
-// failover.
+// StartSentinel starts a Redis Sentinel for a master. This Sentinel decides about a failover
+// without others.
 func StartSentinel(t testing.TB, name, master string) *Server {
 	t.Helper()
 	host, port, err := net.SplitHostPort(master)

@@ -43,14 +43,14 @@ func bounds(t *testing.T, new New) {
 
 func slowBindsFirst(s *scene) {
 	s.to(sec)
-	for range 3 { // 1 and 0 are left at 4 s
+	for range 3 { // at 4 s, quick has 10 tokens and slow has 3
 		s.drain(10)
 		s.to(s.now() + sec)
 	}
-	require.NoError(s.t, s.Charge(s.Tokens())) // to 0 at 4 s: 3 of them were the slow one's
+	require.NoError(s.t, s.Charge(s.Tokens())) // quick has 7 now, and slow has 0
 	s.queue("two", 2)
 	s.to(5 * sec)
-	require.NoError(s.t, s.Refund(29)) // the slow one has 30 less nothing, the quick one is full
+	require.NoError(s.t, s.Refund(29)) // both are full now: quick has 10, and slow has 30
 	synctest.Wait()
 	s.requireLeft("two", 5*sec)
 	s.drain(8)

@@ -1,5 +1,5 @@
-// Package windowtest measures how much more passes a limit in a window of time than its
-// rate allows.
+// Package windowtest measures by how much the amount that passes in a window of time exceeds
+// rate * length of the window.
 package windowtest
 
 import "time"
@@ -15,7 +15,7 @@ type Pass struct {
 // count. A limit of capacity + refill * time holds if the surplus is at most the
 // capacity.
 func Surplus(passes []Pass, refillPerSec float64) (most float64) {
-	var ahead float64 // the largest surplus of the windows that end at last
+	var ahead float64 // the largest surplus of all windows that end at the instant last
 	var last time.Duration
 	for _, p := range passes {
 		ahead = max(0, ahead-refillPerSec*(p.At-last).Seconds()) + p.Amount
