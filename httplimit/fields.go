@@ -39,9 +39,9 @@ type fields struct {
 	wait     string // the value of Retry-After, if it is known
 }
 
-// limitValues is the memory of the fields that describe a limit: each value in an array of its
-// own, and one text, of which the numbers are slices. One allocation is faster than one for
-// each value.
+// limitValues is the memory of the fields that describe a limit. Each value has an array of
+// its own. The strings of remaining, reset and rateLimit are parts of text. One allocation is
+// faster than one for each value.
 type limitValues struct {
 	capacity, remaining, reset, rateLimit, policies value
 	text                                            [48]byte // enough for most policy names
@@ -84,8 +84,8 @@ func (f *fields) add(name string, v *value, item string) {
 	f.set(name, v, item)
 }
 
-// hasTighter reports whether an outer layer has set X-RateLimit fields that must stay:
-// with less remaining, or with as much remaining unless this request is refused.
+// hasTighter reports whether the X-RateLimit fields of an outer layer must stay. They stay if
+// they report less remaining. If they report the same, they stay if this request is admitted.
 func (f *fields) hasTighter(v *verdict) bool {
 	lines := f.header[xRemaining]
 	if len(lines) != 1 {
@@ -95,8 +95,8 @@ func (f *fields) hasTighter(v *verdict) bool {
 	return err == nil && (outer < v.remaining || outer == v.remaining && !v.refused)
 }
 
-// setLimits sets the fields of a decision that has a valid limit. All numbers are slices
-// of one text.
+// setLimits sets the fields of a decision that has a valid limit. All numbers that it formats
+// are parts of one text.
 func (m *middleware) setLimits(f *fields, v *verdict) {
 	values := f.limits
 	buf, remainingTo := v.appendRateLimit(values.text[:0])
@@ -149,7 +149,7 @@ func (f *fields) setRetryAfter(wait time.Duration) bool {
 // reset returns the seconds until the bucket is full, or the Unix time then.
 func (m *middleware) reset(d *tokenbucket.Decision, remaining int64) int64 {
 	missing := d.Limit.Capacity - d.Tokens
-	if m.unixNow == nil && remaining > 0 { // then there is no pause, and Reset is not needed
+	if m.unixNow == nil && remaining > 0 { // a paused bucket has no tokens, so the refill alone decides
 		return refillSeconds(d.Limit, missing)
 	}
 	wait := d.Reset()
@@ -163,9 +163,10 @@ func (m *middleware) reset(d *tokenbucket.Decision, remaining int64) int64 {
 	return now.Add(timeline.Later(wait, time.Second-1)).Unix()
 }
 
-// effectiveSeconds returns t. On a refusal it is the Retry-After. On admission it is the
-// time to refill r tokens, so that the client spends no more than is refilled; if r is 0,
-// it is the time until there is one token.
+// effectiveSeconds returns the parameter t of RateLimit. On a refusal, it is the Retry-After.
+// On admission, it is the time in which as many tokens are refilled as remain, so that the
+// client spends no more than is refilled. If none remain, it is the time until there is one
+// token.
 func (p *policies) effectiveSeconds(d *tokenbucket.Decision, remaining int64) (t int64, ok bool) {
 	if !d.OK {
 		return d.RetryAfter()

@@ -74,8 +74,8 @@ func (c *config) key(r *http.Request) string {
 	return address
 }
 
-// ofAddress is put in front of the key of an address that could equal a key of another
-// kind. No key of another kind begins with it: see doubleMark.
+// ofAddress is put in front of an address where the address could equal a key of another
+// kind. No key of another kind begins with ofAddress: see doubleMark.
 const ofAddress = "!address:"
 
 // ownOrAddress returns the key of a request for which a function returned own: the key of
@@ -87,8 +87,8 @@ func (c *config) ownOrAddress(own string, r *http.Request) string {
 	return doubleMark(own)
 }
 
-// doubleMark puts another "!" in front of a key, or the beginning of one, that begins with
-// "!". So a single "!" marks addresses only.
+// doubleMark returns a key, with one more "!" in front if the key begins with "!". So a single
+// "!" marks addresses only. The argument may also be only the beginning of a key.
 func doubleMark(key string) string {
 	if strings.HasPrefix(key, "!") {
 		return "!" + key

@@ -81,8 +81,8 @@ func (t *Transport) slowDown(left quota, hold time.Duration, reason PauseReason,
 // jitter returns the time to add to a pause, so that many processes that wait for the
 // same second do not all come back at its beginning. All requests of one Transport whose
 // pauses end in that second get the same jitter. If each request drew its own jitter, the
-// longest of them would count. In every process that is close to the maximum, so the
-// processes would come back together.
+// pause would last for the longest one. With many requests, the longest jitter is close to
+// the maximum in every process, so the processes would come back together.
 func (t *Transport) jitter(host string, now time.Time, pause time.Duration) time.Duration {
 	if t.retries == 0 {
 		return 0

@@ -46,8 +46,8 @@ func (t *Transport) sendHeld(req *http.Request, host string) (resp *http.Respons
 	}
 }
 
-// hold keeps a request that has a connection from being written while its host is paused.
-// The request has paid already, so it does not queue again.
+// hold delays a request while its host is paused: after the request has got a connection, and
+// before it is written. The request has paid already, so it does not queue again.
 type hold struct {
 	pauses pauseWaiter
 	ctx    context.Context

@@ -70,9 +70,10 @@ func isRenewable(req *http.Request) bool {
 	return !hasBody(req) || req.GetBody != nil
 }
 
-// renew returns a copy of the request with its body from the start. The copy is
-// shallow, as net/http's own: the trailer stays the map that the body's reader fills.
-// Request.Clone would copy that map, and so read it while the first body is still being sent.
+// renew returns a copy of the request with its body from the start. The copy is shallow, like
+// the copies that net/http makes for its own retries: it shares the trailer map, which the
+// body's reader fills. Request.Clone would read that map while the first body is still being
+// sent, which is a data race.
 func renew(req *http.Request) (*http.Request, error) {
 	next := req.WithContext(req.Context())
 	if !hasBody(req) {
