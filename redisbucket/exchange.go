@@ -106,6 +106,9 @@ func (s *server) ask(ctx context.Context, r request) (answer, error) {
 	defer s.underWay.Add(-1)
 	if (few || s.batch == nil) && s.canWait(ctx) {
 		s.run(s.deadlines.after(ctx), e)
+		if err := ctx.Err(); err != nil && e.err != nil {
+			return "", s.gaveUp(e, err)
+		}
 		return e.answer, e.err
 	}
 	return s.handOver(e)
@@ -158,9 +161,14 @@ func (s *server) handOver(e *exchange) (answer, error) {
 	}
 	if err := e.ctx.Err(); err != nil {
 		go s.watch(bounded, e)
-		return "", gaveUp(e.request, s.client.Server(e.request.key), err)
+		return "", s.gaveUp(e, err)
 	}
 	return "", s.fail(e, errNoAnswer{s.deadlines.timeout})
+}
+
+// gaveUp returns the error of a caller whose context ended before there was an answer.
+func (s *server) gaveUp(e *exchange, cause error) error {
+	return gaveUp(e.request, s.client.Server(e.request.key), cause)
 }
 
 // watch waits for the answer in place of a caller that has left: a server that does not

@@ -158,8 +158,9 @@ func TestCallsEndWhenCancelled(t *testing.T) {
 		ctx, cancel := context.WithCancel(background)
 		time.AfterFunc(30*ms, cancel)
 		begin := time.Now()
-		require.Error(t, f.take(ctx))
+		require.ErrorIs(t, f.take(ctx), context.Canceled)
 		require.LessOrEqual(t, time.Since(begin), 500*ms)
+		require.Len(t, f.failures, 1, "the server did not answer within the timeout")
 	})
 }
 
@@ -381,6 +382,14 @@ func TestFallbackIsNotForCallersWhoLeave(t *testing.T) {
 		ctx, cancel := context.WithTimeout(background, 10*ms)
 		defer cancel()
 		require.ErrorIs(t, f.take(ctx), context.DeadlineExceeded)
+	}, redisbucket.WithFallback(local(t)))
+	withFrail(t, func(f *frail) { // the server was near, so the caller waits for the answer itself
+		require.NoError(t, f.take(background))
+		f.Silence(true)
+		ctx, cancel := context.WithCancel(background)
+		time.AfterFunc(30*ms, cancel)
+		require.ErrorIs(t, f.take(ctx), context.Canceled)
+		f.to(2 * sec)
 	}, redisbucket.WithFallback(local(t)))
 }
 
