@@ -48,7 +48,9 @@ import (
 // its handler is called. It returns tokenbucket.ErrInvalidOption for invalid options, and
 // the errors of tokenbucket.Costs.Validate for invalid prices.
 //
-// The interceptor may be used by any number of servers and goroutines.
+// The interceptor may be used by any number of servers and goroutines. If an outer interceptor
+// replaces the grpc.ServerTransportStream in the context, SetTrailer of the new one must not
+// change its argument: calls share it.
 func UnaryServerInterceptor(l httplimit.Limiter, opts ...Option) (grpc.UnaryServerInterceptor, error) {
 	s, err := newServer(l, opts)
 	if err != nil {
@@ -78,7 +80,7 @@ func StreamServerInterceptor(l httplimit.Limiter, opts ...Option) (grpc.StreamSe
 	return func(service any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
 		key, trailer, err := s.ask(stream.Context(), info.FullMethod, nil)
 		if trailer != nil {
-			stream.SetTrailer(trailer)
+			stream.SetTrailer(trailer.Copy()) // an outer interceptor's SetTrailer may change its argument
 		}
 		if err != nil {
 			return err

@@ -11,7 +11,8 @@ import (
 
 // trailers is a cache of the trailers of admitted calls, by the hash of ratelimit: most calls
 // have the values of a recent one. Each entry is immutable, so readers need no lock, and calls
-// can share it: SetTrailer copies its argument, as metadata.Join does.
+// can share it: gRPC's SetTrailer copies its argument, as metadata.Join does. Streams get copies,
+// because interceptors often wrap a grpc.ServerStream.
 type trailers [256]atomic.Pointer[trailer]
 
 var trailerSeed = maphash.MakeSeed()

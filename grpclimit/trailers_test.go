@@ -2,6 +2,7 @@ package grpclimit_test
 
 import (
 	"context"
+	"io"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -29,6 +30,40 @@ func TestHandlersTrailersStayApart(t *testing.T) {
 		require.Equal(t, []string{`"default";q=10;w=10000`}, a.trailer.Get("ratelimit-policy"))
 		require.Equal(t, []string{extra}, a.trailer.Get("own"))
 	}
+}
+
+// marking is a stream of an outer interceptor, which adds to the trailers.
+type marking struct{ grpc.ServerStream }
+
+func (m marking) SetTrailer(trailer metadata.MD) {
+	trailer.Set("mark", "first")
+	m.ServerStream.SetTrailer(trailer)
+}
+
+// What an outer interceptor adds to the trailers of one stream does not appear in the next.
+func TestTrailersOfStreamsStayApart(t *testing.T) {
+	var marked bool
+	mark := func(service any, stream grpc.ServerStream, _ *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
+		if !marked {
+			stream, marked = marking{stream}, true
+		}
+		return handler(service, stream)
+	}
+	limiter := perKey(t, tokenbucket.Limit{Capacity: 10, RefillPerSec: 1e-3})
+	s := &setup{limiter: limiter, opts: []grpclimit.Option{free}, server: []grpc.ServerOption{grpc.ChainStreamInterceptor(mark)}}
+	client := s.client(t, true)
+	trailerOf := func() metadata.MD {
+		opened, err := client.FullDuplexCall(t.Context())
+		require.NoError(t, err)
+		require.NoError(t, opened.CloseSend())
+		_, err = opened.Recv()
+		require.Equal(t, io.EOF, err)
+		return opened.Trailer()
+	}
+	require.Equal(t, []string{"first"}, trailerOf().Get("mark"))
+	second := trailerOf()
+	require.Empty(t, second.Get("mark"))
+	require.Equal(t, []string{`"default";r=10;t=10000`}, second.Get("ratelimit"))
 }
 
 func TestTrailersFollowTheLimits(t *testing.T) {
