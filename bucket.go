@@ -335,14 +335,15 @@ func (b *Bucket) Waiting() int {
 
 // lock locks the bucket, ends the epoch, and returns a reading of the clock. The reading is
 // not earlier than the readings of the epoch's decisions, because the clock is read again
-// after the epoch has ended.
+// after the epoch has ended. It is stored for the callers that wait for the lock: they may
+// have read the clock before those decisions.
 func (b *Bucket) lock() (now time.Duration) {
 	now = b.time.Now()
 	b.mu.Lock()
 	if e := b.epoch.Load(); e != nil {
 		b.epoch.Store(nil)
 		e.end(b.queue.states)
-		now = b.time.Now()
+		now = b.queue.advance(b.time.Now())
 	}
 	return now
 }

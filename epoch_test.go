@@ -16,6 +16,7 @@ import (
 	"github.com/aa014e13/tokenbucket/internal/sleeper"
 	"github.com/aa014e13/tokenbucket/internal/testing/race"
 	"github.com/aa014e13/tokenbucket/internal/testing/waittest"
+	"github.com/aa014e13/tokenbucket/internal/timeline"
 )
 
 // steadily is a bucket, and the state that it must have.
@@ -233,6 +234,37 @@ func TestDecisionsWithoutTheLockHeedALaterReadingThatIsKnown(t *testing.T) {
 			require.True(t, ok, "there are 50 as of the latest reading")
 		}
 	})
+}
+
+// A caller reads the clock and is held up before it gets the lock. Meanwhile an epoch begins,
+// admits a cost at a later reading, and ends for a call that returns an error. The caller
+// then counts as one at the later reading.
+func TestDecisionsWithoutTheLockLeaveTheirReadingsBehindAnError(t *testing.T) {
+	for _, invalid := range []float64{-1, 11} {
+		synctest.Test(t, func(t *testing.T) {
+			saw := func() {}
+			watched := timeline.Watched{Saw: func(time.Duration) { saw() }}
+			bucket := tokenbucket.MustNew(Limit{10, 1}, tokenbucket.WithClock(watched), tokenbucket.WithTokens(0))
+
+			var late tokenbucket.Decision
+			goOn, done := make(chan struct{}), make(chan struct{})
+			saw = func() { <-goOn }
+			go func() { defer close(done); late = bucket.Take(1) }()
+			synctest.Wait()
+			saw = func() {}
+			for range 16 {
+				require.False(t, bucket.Take(1).OK)
+			}
+			time.Sleep(5 * sec)
+			require.True(t, bucket.Take(1).OK)
+			require.Error(t, bucket.Wait(t.Context(), invalid))
+
+			close(goOn)
+			<-done
+			require.True(t, late.OK, "%+v", late)
+			require.Equal(t, 3.0, late.Tokens)
+		})
+	}
 }
 
 // allocations returns the number of allocations of ten times as many decisions. It calls one
