@@ -184,7 +184,7 @@ func (e *epoch) step(word uint64, now time.Duration, cost float64) (next uint64,
 			full++
 		case cost > 0 && !l.pays(s, now, cost):
 			return 0, refuse
-		case s.elapsed(now) > maxElapsed:
+		case l.isFar(s, now):
 			isFar = true
 		}
 	}
@@ -258,8 +258,8 @@ func startEpoch(limits Limits, states []State, now time.Duration) *epoch {
 	e.ledgers = e.single[:0]
 	for i, l := range limits {
 		e.ledgers = append(e.ledgers, ledger{l, states[i]})
-		e.room[0] = min(e.room[0], l.room(states[i].Balance))
-		e.room[1] = min(e.room[1], l.room(l.Capacity))
+		e.room[0] = min(e.room[0], room(states[i].Balance))
+		e.room[1] = min(e.room[1], room(l.Capacity))
 		fastest, slowest := l.tokenTime(instants)
 		e.fastest, e.slowest = min(e.fastest, fastest), max(e.slowest, slowest)
 	}
@@ -299,14 +299,13 @@ func spentBits(limits Limits) int {
 }
 
 // room returns how many whole tokens an epoch may subtract from a balance, at once or in
-// steps, so that no subtraction rounds and the debt stays within maxDebt. Subtracting a whole
-// number needs no more binary digits after the point than the balance has. So if the last
-// subtraction does not round, none before it does.
-func (l Limit) room(balance float64) uint64 {
-	near := balance + maxDebt*l.Capacity
-	for exact := 0x1p48; exact >= 1 && near >= 1; exact /= 2 {
+// steps, so that no subtraction rounds. Subtracting a whole number needs no more binary digits
+// after the point than the balance has. So if the last subtraction does not round, none before
+// it does.
+func room(balance float64) uint64 {
+	for exact := 0x1p48; exact >= 1; exact /= 2 {
 		if (balance-exact)+exact == balance {
-			return uint64(min(exact, near))
+			return uint64(exact)
 		}
 	}
 	return 0

@@ -139,6 +139,24 @@ func TestDecisionsWithoutTheLockAnchorFarLedgersAnew(t *testing.T) {
 	})
 }
 
+// With the lock, a cost of 0 anchors a deep ledger anew after half of the debt was paid.
+func TestDecisionsWithoutTheLockAnchorDeepLedgersAnewForACostOfZero(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		random, limits := rand.New(rand.NewPCG(45, 46)), Limits{{4, 1}}
+		s := steadily{newBucket(t, nil, limits...), time.Now(), limits, []State{{4, 0}}}
+		require.NoError(t, s.bucket.Charge(10_000))
+		require.NoError(t, limits.Charge(s.states, 0, 10_000))
+		for range 20 {
+			s.decide(t, random, 1)
+		}
+		time.Sleep(6000 * sec)
+		s.decide(t, random, 0)
+		_, states := s.bucket.State()
+		require.Equal(t, []State{{-3996, 6000 * sec}}, s.states)
+		require.Equal(t, s.states, states)
+	})
+}
+
 func TestDecisionsWithoutTheLockAnchorOldLedgersAnew(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		random, limits := rand.New(rand.NewPCG(43, 44)), Limits{{1000, 1e-3}}
