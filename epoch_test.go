@@ -254,35 +254,119 @@ func TestDecisionsWithoutTheLockHeedALaterReadingThatIsKnown(t *testing.T) {
 	})
 }
 
-// A caller reads the clock and is held up before it gets the lock. Meanwhile an epoch begins,
-// admits a cost at a later reading, and ends for a call that returns an error. The caller
-// then counts as one at the later reading.
+// stalled is a bucket with 10 tokens at most and 1 more a second, and the latest decision of
+// a caller that is held up after some readings of the clock.
+type stalled struct {
+	*tokenbucket.Bucket
+	saw  func()
+	late tokenbucket.Decision
+}
+
+func newStalled(tokens float64) *stalled {
+	s := &stalled{saw: func() {}}
+	watched := timeline.Watched{Saw: func(time.Duration) { s.saw() }}
+	s.Bucket = tokenbucket.MustNew(Limit{10, 1}, tokenbucket.WithClock(watched), tokenbucket.WithTokens(tokens))
+	return s
+}
+
+// begin makes enough decisions for an epoch.
+func (s *stalled) begin() {
+	for range 20 {
+		s.Take(11)
+	}
+}
+
+// take takes a cost in a goroutine of its own. After its first reading of the clock, it calls
+// the first function before it continues, and so on.
+func (s *stalled) take(cost float64, stalls ...func()) {
+	reading, called := make(chan struct{}), make(chan struct{})
+	own := func() { reading <- struct{}{}; <-called }
+	s.saw = own
+	done := make(chan struct{})
+	go func() { defer close(done); s.late = s.Take(cost) }()
+	for _, stall := range stalls {
+		<-reading
+		s.saw = func() {}
+		stall()
+		s.saw = own
+		called <- struct{}{}
+	}
+	for {
+		select {
+		case <-reading:
+			called <- struct{}{}
+		case <-done:
+			s.saw = func() {}
+			return
+		}
+	}
+}
+
+// A caller is held up before it gets the lock. Meanwhile an epoch begins, admits a cost at a
+// later reading, and ends for a call that returns an error. The caller then counts as one at
+// the later reading.
 func TestDecisionsWithoutTheLockLeaveTheirReadingsBehindAnError(t *testing.T) {
 	for _, invalid := range []float64{-1, 11} {
 		synctest.Test(t, func(t *testing.T) {
-			saw := func() {}
-			watched := timeline.Watched{Saw: func(time.Duration) { saw() }}
-			bucket := tokenbucket.MustNew(Limit{10, 1}, tokenbucket.WithClock(watched), tokenbucket.WithTokens(0))
-
-			var late tokenbucket.Decision
-			goOn, done := make(chan struct{}), make(chan struct{})
-			saw = func() { <-goOn }
-			go func() { defer close(done); late = bucket.Take(1) }()
-			synctest.Wait()
-			saw = func() {}
-			for range 16 {
-				require.False(t, bucket.Take(1).OK)
-			}
-			time.Sleep(5 * sec)
-			require.True(t, bucket.Take(1).OK)
-			require.Error(t, bucket.Wait(t.Context(), invalid))
-
-			close(goOn)
-			<-done
-			require.True(t, late.OK, "%+v", late)
-			require.Equal(t, 3.0, late.Tokens)
+			s := newStalled(0)
+			s.take(1, func() {
+				s.begin()
+				time.Sleep(5 * sec)
+				require.True(t, s.Take(1).OK)
+				require.Error(t, s.Wait(t.Context(), invalid))
+			})
+			require.True(t, s.late.OK, "%+v", s.late)
+			require.Equal(t, 3.0, s.late.Tokens)
 		})
 	}
+}
+
+// A caller is held up, and the word changes. The caller must not be refused by its own reading
+// and the later word, whatever was refused meanwhile.
+func TestDecisionsWithoutTheLockRefuseByAReadingAfterTheWord(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		admit := func(s *stalled, tokens float64) {
+			d := s.Take(1)
+			require.True(t, d.OK)
+			require.Equal(t, tokens, d.Tokens)
+		}
+		refuse := func(s *stalled, cost float64) { require.False(t, s.Take(cost).OK) }
+		for _, stalls := range [][]func(*stalled){
+			{func(s *stalled) { time.Sleep(6 * sec); admit(s, 5) }},
+			{func(s *stalled) { time.Sleep(6 * sec); admit(s, 5); refuse(s, 6) }},
+			{func(s *stalled) { time.Sleep(5 * sec); admit(s, 4); refuse(s, 5); refuse(s, 5); time.Sleep(sec) }},
+			{
+				func(s *stalled) { time.Sleep(sec); admit(s, 0) },
+				func(s *stalled) { time.Sleep(6 * sec); admit(s, 5) },
+			},
+		} {
+			s := newStalled(0)
+			s.begin()
+			var calls []func()
+			for _, stall := range stalls {
+				calls = append(calls, func() { stall(s) })
+			}
+			s.take(5, calls...)
+			require.True(t, s.late.OK, "%+v", s.late)
+			require.Equal(t, 0.0, s.Tokens())
+		}
+	})
+}
+
+// A cost of 0 leaves the bucket full at its reading. A caller with an earlier reading takes
+// tokens from then on.
+func TestDecisionsWithoutTheLockCountAtTheAnchorIfTheyAreEarlier(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStalled(10)
+		s.begin()
+		s.take(1, func() {
+			time.Sleep(5 * sec)
+			require.True(t, s.Take(0).OK)
+		})
+		require.True(t, s.late.OK)
+		_, states := s.State()
+		require.Equal(t, []State{{9, 5 * sec}}, states)
+	})
 }
 
 // allocations returns the number of allocations of ten times as many decisions. It calls one
