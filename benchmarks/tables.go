@@ -47,7 +47,7 @@ var tables = []table{
 		},
 		views: []view{
 			{unit: "ns/op", caption: "Time per decision: x-time-rate in ns, the others as a ratio to it", base: "x-time-rate", compare: ratio, format: "%.2f"},
-			{unit: "ns/op", caption: "The same, as a ratio to one clock read and one compare-and-swap", base: "(time.Since,CAS)", compare: ratio, format: "%.2f", columns: "draining serial"},
+			{unit: "ns/op", caption: "The same: (time.Since,CAS) in ns, the others as a ratio to it", base: "(time.Since,CAS)", compare: ratio, format: "%.2f", columns: "draining serial"},
 		},
 	},
 	{
@@ -71,7 +71,7 @@ var tables = []table{
 		passes: []pass{{".", "50ms", "2"}},
 		views: []view{
 			{unit: "ns/op", caption: "Nanoseconds: the bare handler's own, and what each adds", base: "(bare)", compare: difference, format: "%.0f"},
-			{unit: "ns/op", caption: "The same, in addition to (fields)", base: "(fields)", compare: difference, format: "%.0f"},
+			{unit: "ns/op", caption: "The same: (fields) with the bare handler in ns, the others as a difference from it", base: "(fields)", compare: difference, format: "%.0f"},
 			{unit: "B/op", caption: "Bytes allocated", base: "(bare)", compare: difference, format: "%.0f"},
 			{unit: "allocs/op", caption: "Allocations", base: "(bare)", compare: difference, format: "%.0f"},
 		},
@@ -96,7 +96,7 @@ var tables = []table{
 		passes: []pass{{".", "100ms", "2"}},
 		views: []view{
 			{unit: "decisions/s", caption: "PINGs a second, and the decisions a second of the others as a share of that", base: "(PING)", compare: ratio, format: "%.2f"},
-			{unit: "decisions/s", caption: "The same, as a ratio to redis_rate", base: "redis_rate", compare: ratio, format: "%.2f"},
+			{unit: "decisions/s", caption: "The same: redis_rate in decisions a second, the others as a ratio to it", base: "redis_rate", compare: ratio, format: "%.2f"},
 			{unit: "trips/decision", caption: "Round trips per decision", format: "%.3f"},
 		},
 	},
@@ -112,12 +112,12 @@ var tables = []table{
 	},
 	{
 		number: "8", title: "Bytes per second",
-		note:   "A copy in memory takes the tokens of a full bucket and then runs for a second. Its buffers hold the bytes of a second or 1 MiB. x-time-rate is called by hand for the same chunks as tokenbucket, with the same capacity. juju has that capacity and writes whole buffers. rclone and restic use x/time/rate as the programs of these names do. The capacity of rclone is 4 MiB, or 1/64 s of the rate if that is more. The capacity of restic is a second of the rate.",
+		note:   "A copy in memory takes the tokens of a full bucket and then runs for a second. Its buffers hold the bytes of a second, but at most 1 MiB. x-time-rate is called by hand for the same chunks as tokenbucket, with the same capacity. juju has that capacity and writes whole buffers. rclone and restic use x/time/rate as the programs of these names do. The capacity of rclone is 4 MiB, or 1/64 s of the rate if that is more. The capacity of restic is a second of the rate.",
 		bench:  "Bytes",
 		passes: []pass{{".", "1x", "2"}},
 		views: []view{
 			{unit: "of-rate", caption: "Rate after the tokens of the full bucket, as a share of the configured rate; more than 1 is wrong", format: "%.4f"},
-			{unit: "ms-ahead", caption: "Largest window: how far it was ahead of the rate, in ms", format: "%.1f"},
+			{unit: "ms-ahead", caption: "The largest excess over rate × time in any window, in ms of the rate", format: "%.1f"},
 			{unit: "cpu-ms/GB", caption: "Processor time: x-time-rate in ms per gigabyte, the others as a ratio to it", base: "x-time-rate", compare: ratio, format: "%.2f"},
 		},
 	},
