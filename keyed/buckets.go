@@ -37,8 +37,8 @@ import (
 )
 
 const (
-	sweepEachCall = 4   // keys of its shard that a call adds to those that are due for a sweep
-	sweepAtOnce   = 64  // keys added between two calls that sweep
+	sweepEachCall = 4   // how many more keys of a shard are due for a sweep after each call
+	sweepAtOnce   = 64  // how many keys become due between two calls that sweep
 	lookAtKeys    = 128 // keys that a call looks at when there is no room for a new key
 	shardBits     = 8   // bits of a hash that choose the shard
 )
@@ -102,8 +102,8 @@ func newBuckets[K comparable](t timeline.Timeline, c config, latest time.Duratio
 	return b
 }
 
-// shardsFor returns the number of shards for at most maxKeys keys: 256, but never so many
-// that a shard has fewer than lookAtKeys of them.
+// shardsFor returns the number of shards for at most maxKeys keys: the largest power of two up
+// to 256 that leaves lookAtKeys keys or more for each shard. It is at least 1.
 func shardsFor(maxKeys int) int {
 	shards := 1 << shardBits
 	for shards > 1 && maxKeys/shards < lookAtKeys {

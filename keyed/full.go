@@ -17,8 +17,8 @@ import (
 
 // fullSlot returns a slot whose key is full, in the group that a hash names, or -1. A key with
 // that hash can take the slot over. fullSlot first looks at the slot that the hash names. It
-// looks at others only if no slot of the group is free. If one is free, a table of the least
-// size keeps its full keys.
+// looks at others only if no slot of the group is free. In a table of the least size, fullSlot
+// returns -1 if a slot of the group is free: such a table keeps its full keys.
 func (t *table[K]) fullSlot(hash uint64, now time.Duration) int {
 	home := t.home(hash)
 	at := home / slotsPerGroup
@@ -52,17 +52,17 @@ func (t *table[K]) takeOver(slot int, hash uint64, key K, states []tokenbucket.S
 	t.put(slot, key, states)
 }
 
-// sweep looks at the next groups, until these have at least few taken slots. It drops the
+// sweep looks at the next groups, until it has seen at least n taken slots. It drops the
 // keys that are full, and returns their number. sweep skips a group where no key can be full
 // yet, since most of the cost is reading entries.
-func (t *table[K]) sweep(few int, now time.Duration) (dropped int) {
+func (t *table[K]) sweep(n int, now time.Duration) (dropped int) {
 	for range t.groups {
-		if few <= 0 {
+		if n <= 0 {
 			break
 		}
 		at := t.cursor
 		t.cursor = t.next(at)
-		few -= t.groups[at].taken().len()
+		n -= t.groups[at].taken().len()
 		if now >= t.fullAt[at] {
 			dropped += t.sweepGroup(at, now)
 		}

@@ -13,7 +13,7 @@ import (
 type shard[K comparable] struct {
 	mu       sync.Mutex
 	latest   time.Duration // the latest reading of the clock; earlier readings count as this one
-	due      int           // keys to be swept before Len counts the keys, or to make room
+	due      int           // how many keys to sweep before Len counts the keys, or to make room
 	index    uint8         // among the shards
 	used     bool          // whether a call has visited the shard since New
 	table    table[K]
@@ -37,9 +37,9 @@ type visit[K comparable] struct {
 	hash     uint64
 	shard    *shard[K]
 	now, at  time.Duration       // the reading of the clock, and the instant it counts as
-	attended *attendance         // its bucket decides; if it is nil,
-	limits   tokenbucket.Limits  // these limits decide
-	states   []tokenbucket.State // on these states
+	attended *attendance         // if not nil, its bucket decides; otherwise limits and states do
+	limits   tokenbucket.Limits  // of the key
+	states   []tokenbucket.State // of the key
 	slot     int                 // slot of the key; -1 if the key was unknown and a place is taken for it
 	full     int                 // the slot of a full key, which a key that was not known takes over; or -1
 	looked   bool                // whether the call has looked for room
@@ -65,9 +65,9 @@ func (v *visit[K]) hasten() {
 	}
 }
 
-// enter begins a visit. It hashes the key before it reads the clock. A processor starts
-// no load before it has read the clock. In this order it can load the key while the
-// previous visit still waits for its entry.
+// enter begins a visit. It hashes the key before it reads the clock. Reading the clock delays
+// all loads that come after it. In this order, the processor can load the key while the table
+// entry of the previous visit is still on its way from memory.
 //
 // If the key is attended, the shard is unlocked again when enter returns, and the visit
 // counts as a user. Otherwise the shard stays locked until leave or attend.
@@ -161,8 +161,8 @@ func (b *Buckets[K]) leaveUnchanged(v *visit[K]) {
 	v.shard.mu.Unlock()
 }
 
-// sweepDue adds the keys of one more call to those that are due. Every sixteenth call sweeps,
-// and so does a call for an unknown key if keys are attended.
+// sweepDue makes sweepEachCall more keys due. Every sixteenth call sweeps, and so does a call
+// for an unknown key if keys are attended.
 func (b *Buckets[K]) sweepDue(s *shard[K], unknown bool) {
 	s.due += sweepEachCall
 	if s.due%sweepAtOnce == 0 || unknown && len(s.attended) > 0 {
@@ -179,19 +179,19 @@ func (b *Buckets[K]) sweepBeforeLen(s *shard[K]) {
 }
 
 // sweepSome sweeps the keys that are due if WithMaxKeys leaves no room. Otherwise a sweep
-// only frees memory, so sweepSome sweeps one group of the table if that can shrink, and the
-// keys stay due until Len sweeps them.
+// only frees memory. Then sweepSome sweeps one group, if the table can shrink, and the keys
+// stay due until Len sweeps them.
 func (b *Buckets[K]) sweepSome(s *shard[K]) {
 	b.sweepBeforeLen(s)
 	s.due = min(s.due, sweepAtOnce*len(s.table.groups)) // all keys
-	few := 0
+	n := 0
 	if b.len.Load() >= b.maxKeys {
-		few = min(s.due, lookAtKeys)
-		s.due -= few
+		n = min(s.due, lookAtKeys)
+		s.due -= n
 	} else if len(s.table.groups) > fewestGroups {
-		few = 1
+		n = 1
 	}
-	b.sweep(s, few)
+	b.sweep(s, n)
 }
 
 // remember puts a key into the table, and reports whether it did. full is a slot that the key
@@ -226,10 +226,10 @@ func (b *Buckets[K]) takePlace() bool {
 	}
 }
 
-// sweep looks at few keys of a shard or a little more, and drops those that are full
-// again. It also tries to retire one attended key. It returns how many keys it dropped.
-func (b *Buckets[K]) sweep(s *shard[K], few int) (dropped int) {
-	dropped = s.table.sweep(few, s.latest)
+// sweep looks at n keys of a shard, or a few more, and drops those that are full again. It
+// also tries to retire one attended key. It returns how many keys it dropped.
+func (b *Buckets[K]) sweep(s *shard[K], n int) (dropped int) {
+	dropped = s.table.sweep(n, s.latest)
 	if dropped > 0 {
 		b.len.Add(int64(-dropped))
 	}

@@ -172,8 +172,8 @@ func (t *table[K]) remove(hash uint64, key K) bool {
 	return true
 }
 
-// drop drops the key of a slot. It has to hash the key if that is not in the group that its
-// hash names.
+// drop drops the key of a slot. If the key is displaced, drop hashes it to find the group that
+// the hash names.
 func (t *table[K]) drop(slot int) {
 	home := slot / slotsPerGroup
 	if t.groups[home].tag(slot%slotsPerGroup)&displaced != 0 {
