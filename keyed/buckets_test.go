@@ -1,6 +1,7 @@
 package keyed
 
 import (
+	"context"
 	"hash/maphash"
 	"testing"
 	"time"
@@ -123,5 +124,20 @@ func TestCallsFreeTheMemoryOfFullKeys(t *testing.T) {
 			b.Tokens(key)
 		}
 		require.Len(t, tab.groups, fewestGroups, name)
+	}
+}
+
+// A nil context panics, and no lock stays locked.
+func TestNilContextsPanic(t *testing.T) {
+	b, err := New[string](tokenbucket.Limit{Capacity: 1, RefillPerSec: 1}, WithMaxKeys(1))
+	require.NoError(t, err)
+	var none context.Context
+	for _, wait := range []func(){
+		func() { _ = b.Wait(none, "key", 1) },
+		func() { _ = b.WaitEach(none, "key", 1) },
+	} {
+		require.Panics(t, wait)
+		require.True(t, b.shards[0].mu.TryLock())
+		b.shards[0].mu.Unlock()
 	}
 }

@@ -38,9 +38,10 @@ func (b *Buckets[K]) TakeEach(key K, costs ...float64) (d tokenbucket.Decision) 
 // WaitEach is like Wait, with one cost for each limit, in the order of Limits. It returns
 // the errors of Bucket.WaitEach.
 func (b *Buckets[K]) WaitEach(ctx context.Context, key K, costs ...float64) error {
+	isDone := ctx.Err() != nil // asked while the shard is not locked: a nil context panics
 	var v visit[K]
 	b.enter(&v, key)
-	if v.attended == nil && ctx.Err() == nil {
+	if v.attended == nil && !isDone {
 		if _, ok := v.limits.TryAcquireEach(v.states, v.at, costs...); ok {
 			b.leave(&v)
 			return nil
