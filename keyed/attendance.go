@@ -38,10 +38,7 @@ func (b *Buckets[K]) attend(v *visit[K]) *tokenbucket.Bucket {
 	s := v.shard
 	v.attended = &attendance{bucket: b.newBucket(v.limits, v.states, v.at)}
 	v.attended.users.Store(1)
-	if s.attended == nil {
-		s.attended = map[K]*attendance{}
-	}
-	s.attended[v.key] = v.attended
+	s.add(v.key, v.attended)
 	if v.slot >= 0 {
 		s.table.remove(v.hash, v.key)
 	} else if v.full >= 0 {
@@ -121,10 +118,25 @@ func (a *attendance) isFull(limits tokenbucket.Limits) bool {
 	return slices.Equal(states, after) && !isPaused(states, latest) && limits.IsFull(states, latest)
 }
 
-// dismiss removes the attendance of a key.
+// add gives a key an attendance.
+func (s *shard[K]) add(key K, a *attendance) {
+	if s.attended == nil {
+		s.attended = map[K]*attendance{}
+	}
+	s.attended[key] = a
+	s.peak = max(s.peak, len(s.attended))
+}
+
+// dismiss removes the attendance of a key. A map does not shrink, and finding a key to retire
+// takes long in one that is almost empty. So dismiss copies the map if it was far larger.
 func (s *shard[K]) dismiss(key K) {
 	delete(s.attended, key)
-	if len(s.attended) == 0 {
-		s.attended = nil // a map does not shrink
+	switch n := len(s.attended); {
+	case n == 0:
+		s.attended, s.peak = nil, 0
+	case n < s.peak/4:
+		smaller := make(map[K]*attendance, n) // a clone would be as large
+		maps.Copy(smaller, s.attended)
+		s.attended, s.peak = smaller, n
 	}
 }

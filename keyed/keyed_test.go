@@ -538,6 +538,28 @@ func TestMemoryOfAttendedKeysIsGivenBack(t *testing.T) {
 	runtime.KeepAlive(b)
 }
 
+// Keys that stay attended do not keep the memory of those that leave.
+func TestMemoryOfAttendedKeysIsGivenBackBesideOthers(t *testing.T) {
+	const stay = 256
+	clock := new(waittest.Clock)
+	before := heap()
+	b := newBuckets[int](t, clock, []tokenbucket.Limit{limit(1, 1)})
+	for key := range 60_000 {
+		if key < stay {
+			b.Pause(key, tokenbucket.Never)
+		} else {
+			b.Pause(key, sec)
+		}
+	}
+	clock.Set(10 * sec)
+	for key := -1; b.Len() > stay && key > -1_000_000; key-- {
+		b.Tokens(key)
+	}
+	require.Equal(t, stay, b.Len())
+	require.Less(t, heap()-before, 1e6)
+	runtime.KeepAlive(b)
+}
+
 // Paused keys that are full again make room.
 func TestPausedKeysMakeRoom(t *testing.T) {
 	clock := new(waittest.Clock)

@@ -184,10 +184,7 @@ func (r *restoring[K]) finish() {
 	}
 	for key, states := range r.paused {
 		s := r.buckets.shardOf(maphash.Comparable(r.buckets.seed, key))
-		if s.attended == nil {
-			s.attended = map[K]*attendance{}
-		}
-		s.attended[key] = &attendance{bucket: r.buckets.newBucket(r.to, states, r.at)}
+		s.add(key, &attendance{bucket: r.buckets.newBucket(r.to, states, r.at)})
 	}
 	r.buckets.len.Store(int64(n))
 }

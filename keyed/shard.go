@@ -18,6 +18,7 @@ type shard[K comparable] struct {
 	used     bool          // whether a call has visited the shard since New
 	table    table[K]
 	attended map[K]*attendance   // keys with waiters or a pause; they are not in the table
+	peak     int                 // the most keys that this map has had
 	states   []tokenbucket.State // of the key that is visited
 	_        [56]byte            // so that two shards share no cache line
 }
