@@ -31,6 +31,9 @@ type attendance struct {
 
 // attend gives the visited key its own bucket, if it has none, and unlocks its shard. The
 // bucket stays at least until leave or unattend.
+//
+// For each key that becomes attended, attend tries to retire two others: sweepDue tries one.
+// So those that could be retired do not come to outnumber those in use or paused.
 func (b *Buckets[K]) attend(v *visit[K]) *tokenbucket.Bucket {
 	if v.attended != nil {
 		return v.attended.bucket
@@ -44,7 +47,8 @@ func (b *Buckets[K]) attend(v *visit[K]) *tokenbucket.Bucket {
 	} else if v.full >= 0 {
 		s.table.drop(v.full) // leaves its place to the attended key
 	}
-	b.sweepDue(s, v.slot < 0)
+	b.sweepDue(s, true)
+	b.retireOne(s)
 	s.mu.Unlock()
 	return v.attended.bucket
 }

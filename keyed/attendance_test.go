@@ -76,3 +76,24 @@ func TestAttendedKeysInUseAreRetired(t *testing.T) {
 	require.Nil(t, b.shardOf(b.shards[0].table.hash("key")).attended)
 	require.Equal(t, 0.0, b.Tokens("key"))
 }
+
+// One key after the other is paused for the time of a hundred pauses. The keys whose pauses are
+// over are retired about as fast as others are paused.
+func TestPausedKeysDoNotPileUp(t *testing.T) {
+	for name, keys := range map[string]int{"new": 20_000, "known": 5000} {
+		clock := new(hookedClock)
+		b, err := New[int](tokenbucket.Limit{Capacity: 10, RefillPerSec: 1}, WithClock(clock))
+		require.NoError(t, err)
+		b.shards = b.shards[:1]
+		if name == "known" {
+			for key := range keys {
+				b.TryAcquire(key, 10)
+			}
+		}
+		for i := range 20_000 {
+			b.Pause(i%keys, 100*time.Millisecond)
+			clock.Add(time.Millisecond)
+			require.Less(t, len(b.shards[0].attended), 500, name)
+		}
+	}
+}

@@ -162,11 +162,11 @@ func (b *Buckets[K]) leaveUnchanged(v *visit[K]) {
 	v.shard.mu.Unlock()
 }
 
-// sweepDue makes sweepEachCall more keys due. Every sixteenth call sweeps, and so does a call
-// for an unknown key if keys are attended.
-func (b *Buckets[K]) sweepDue(s *shard[K], unknown bool) {
+// sweepDue makes sweepEachCall more keys due. Every sixteenth call sweeps. If keys are attended,
+// so does a call for a newcomer: a key that is unknown, or that becomes attended.
+func (b *Buckets[K]) sweepDue(s *shard[K], newcomer bool) {
 	s.due += sweepEachCall
-	if s.due%sweepAtOnce == 0 || unknown && len(s.attended) > 0 {
+	if s.due%sweepAtOnce == 0 || newcomer && len(s.attended) > 0 {
 		b.sweepSome(s)
 	}
 }
