@@ -140,14 +140,16 @@ func (b *Bucket) take(d *Decision, p price) {
 //   - the context's error if the context is done, before or while waiting; the waiters behind move up at once
 //   - ErrInvalidCost if the cost is negative or NaN
 //   - ErrCostExceedsCapacity if the cost is above the capacity, from the start or after SetLimits
-//   - a *DeadlineError, at once, if the wait would outlast the context's deadline,
-//     both by the bucket's clock and by the real one
+//   - a *DeadlineError, at once, if the wait would outlast the context's deadline
 //   - ErrTooManyWaiters, at once, if as many waiters are queued as WithMaxWaiters allows
 //
-// A long queue does not make Wait slower, with one exception. After a Charge, Refund,
-// Pause, Fill or SetLimits, or after a waiter ahead gave up, the first call computes the
-// due times of all waiters again. Its time grows with the number of waiters, and other
-// callers of the bucket are blocked meanwhile. Use WithMaxWaiters if callers are not
+// With WithClock, the deadline may be in the time of that clock or in real time. So Wait
+// computes the time left by both clocks, and the longer one counts.
+//
+// The work of Wait does not grow with the length of the queue, with one exception. After a
+// Charge, Refund, Pause, Fill or SetLimits, or after a waiter ahead gave up, the first call
+// computes the due times of all waiters again. Its time grows with the number of waiters, and
+// other callers of the bucket are blocked meanwhile. Use WithMaxWaiters if callers are not
 // trusted.
 func (b *Bucket) Wait(ctx context.Context, cost float64) error {
 	_, err := b.waitAgain(ctx, cost, nil)
@@ -194,9 +196,8 @@ func (b *Bucket) wait(ctx context.Context, p price, kept *waiter) (*waiter, erro
 // is due: at once if the bucket holds that many and no caller waits. Reserve returns
 // ErrInvalidCost, ErrCostExceedsCapacity and ErrTooManyWaiters as Wait does.
 //
-// As with Wait, the first call after a Charge, for example, or after a waiter gave up, takes
-// a time that grows with the number of waiters and reservations. Use WithMaxWaiters if
-// callers are not trusted.
+// Some calls are slow, as Wait describes: their time grows with the number of waiters and
+// reservations. Use WithMaxWaiters if callers are not trusted.
 //
 // Reserve is for callers that sleep by themselves; Wait is simpler.
 func (b *Bucket) Reserve(cost float64) (*Reservation, error) {
@@ -307,17 +308,18 @@ func (b *Bucket) State() (origin time.Time, states []State) {
 }
 
 // Latest returns the latest reading of the clock, for WithLatest. The reading counts
-// from the origin that State returns. If the clock stepped back, it is later than the
-// present reading.
+// from the origin that State returns. The reading is later than the present one if the
+// clock stepped back.
 func (b *Bucket) Latest() time.Duration {
 	now := b.lock()
 	defer b.mu.Unlock()
 	return b.queue.advance(now)
 }
 
-// Tokens returns the number of tokens that are left for the next request, below zero in
-// debt or behind a queue. With several limits it is the least of the levels. Other callers
-// may change that number before Tokens returns; to take tokens, call TryAcquire.
+// Tokens returns the number of tokens that are left for the next request: the level minus
+// the costs of all callers in the queue. The number may be below zero: in debt, or while
+// callers wait. With several limits, Tokens returns the least of these numbers. Other
+// callers may change the number before Tokens returns; to take tokens, call TryAcquire.
 func (b *Bucket) Tokens() float64 {
 	now := b.lock()
 	defer b.mu.Unlock()

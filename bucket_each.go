@@ -25,10 +25,9 @@ func (b *Bucket) TryAcquireEach(costs ...float64) (wait time.Duration, ok bool) 
 	}
 }
 
-// TakeEach is like TryAcquireEach, but returns a Decision. If the costs differ, Tokens and
-// Remaining are those of the limit that the Decision describes, in its unit. If the number
-// of costs differs from the number of limits, Wait is Never, Limit is zero and LimitIndex
-// is -1.
+// TakeEach is like TryAcquireEach, but returns a Decision. If the costs differ, Remaining
+// counts only the limit that the Decision describes. If the number of costs differs from
+// the number of limits, Wait is Never, Limit is zero and LimitIndex is -1.
 func (b *Bucket) TakeEach(costs ...float64) (d Decision) {
 	p, err := b.price(&costs)
 	switch {

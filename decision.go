@@ -7,13 +7,13 @@ import (
 
 // Decision is the answer to one request, with all that response headers need. With several
 // limits, Limit and Tokens describe one of them, the limit that binds. After a refusal,
-// that is the limit with the longest wait. After an admission, it is the limit for which
-// the same request would wait longest next. On a tie it is the first of them. A limit with
-// a cost of 0 does not count.
+// that is the limit with the longest wait. After an admission, it is the limit that would
+// make the same request wait longest if it came again. On a tie it is the first of them. A
+// limit with a cost of 0 does not count.
 type Decision struct {
 	OK     bool          // whether the request was admitted
 	Wait   time.Duration // until the same request would be admitted: 0 if OK, Never if no wait is long enough
-	Tokens float64       // left for the next request, after this decision; below 0 in debt or behind a queue
+	Tokens float64       // left after this decision, minus the costs of callers in the queue; may be below 0
 	Limit  Limit
 
 	// LimitIndex is the index of the limit that Limit and Tokens describe, in the order
@@ -49,8 +49,8 @@ func (d Decision) Remaining() int64 {
 // now, Never beyond 292 years. With a queue, the bucket fills after the last waiter is
 // served. With several limits, Reset is the time until the limit in Limit is full.
 //
-// Reset is computed from Tokens, which are rounded: a bucket that has long been below its
-// capacity may be full a nanosecond earlier.
+// Reset is computed from Tokens, which is rounded. So Reset may be a nanosecond too long
+// if the bucket was last full a long time ago.
 func (d Decision) Reset() time.Duration {
 	if d.held {
 		return d.reset

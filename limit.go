@@ -42,10 +42,10 @@ func Per(n float64, d time.Duration) Limit {
 // - burst) / d. A smaller burst brings the average rate closer to n / d. Validate
 // rejects the limit unless burst is above 0 and below n, and d is above 0.
 //
-// A window counts the instants at which tokens are granted. If a waiter's timer rings late,
-// its tokens count as granted at the instant at which they were due. So after a process
-// stalls, all waiters that are due leave at once, and a server with another clock may see
-// more than n in a window. If the server bans clients permanently, bound the queue with
+// A token belongs to the window in which it is granted. If a waiter's timer rings late, its
+// tokens count as granted at the instant at which they were due. So after a process stalls,
+// all waiters that are due leave at once, and a server with another clock may see more than
+// n in a window. If the server bans clients permanently, bound the queue with
 // WithMaxWaiters, or set n below the server's limit.
 func Within(n float64, d time.Duration, burst float64) Limit {
 	return Limit{Capacity: burst, RefillPerSec: perSec(n-burst, d)}
@@ -80,17 +80,21 @@ func (l Limit) Validate() error {
 }
 
 // State is all that a bucket stores for one limit. It is a ledger: while the bucket is
-// below its capacity, spending lowers Balance and leaves Anchor as it is. So the balance
-// may be far below zero while the level is not.
+// below its capacity, spending lowers Balance and usually leaves Anchor as it is. So the
+// balance may be far below zero while the level is not.
 //
 //	level = min(Capacity, Balance + (now - Anchor) * RefillPerSec)
 //
 // A simpler state would be the level itself and the instant of the last request. But then
-// every request would round the level, and the errors would add up. With a ledger, one
-// multiplication and one division compute the level from whole nanoseconds, however many
-// requests there were. Only the costs are added up. The sum is exact if the costs have few
-// binary digits, as whole numbers, halves and quarters have; otherwise the balance is
-// rounded in its last place.
+// every request would round the level, and the errors would add up. With a ledger, each
+// level is computed anew from whole nanoseconds, so the rounding errors of levels do not
+// add up, however many requests there were. Only the costs are added up. The sum is exact
+// if the costs have few binary digits, as whole numbers, halves and quarters have;
+// otherwise the balance is rounded in its last place.
+//
+// A float64 loses precision as Anchor gets old or Balance gets low. So when Anchor is
+// more than 2^46 nanoseconds (19 hours) old, or Balance is below -1024 capacities, the
+// next change may first move Anchor to the present and set Balance to the level.
 //
 // Debts stop growing at a balance of -2^960, about -1e289 tokens. A lower balance is
 // invalid.
@@ -135,8 +139,8 @@ func (l Limit) untilFull(s State, now time.Duration) time.Duration {
 }
 
 // Tokens returns the level at now, in tokens; below 0 it is debt. If the level is below a
-// whole number only by a rounding error, and pays for that number, Tokens returns the whole
-// number.
+// whole number only by a rounding error, so that a cost of that number would be admitted,
+// Tokens returns the whole number.
 func (l Limit) Tokens(s State, now time.Duration) float64 {
 	return l.wholeTokens(s, now)
 }

@@ -89,19 +89,22 @@ func WithTokens(initial float64) Option {
 // The bucket refills for the time that has passed since State was called. If the origin was
 // stored, it has lost its monotonic reading, and the wall clock measures that time. New
 // returns ErrInvalidOption if the number of states differs from the number of limits, or if
-// a state is invalid (see [State.Validate]). It also does so if the origin is 292 years
-// away or more, such as the zero time. With the system clock, the origin also has to be in
-// the years 1885 to 2157.
+// a state is invalid (see [State.Validate]). New also returns ErrInvalidOption if the
+// origin is 292 years away or more, as the zero time is. With the system clock, the origin
+// also has to be in the years 1885 to 2157.
 func WithState(origin time.Time, states []State) Option {
 	r := &resume{origin, slices.Clone(states)}
 	return func(c *config) { c.resume = r }
 }
 
 // WithLatest sets the latest reading of the clock so far: pass what Latest of the earlier
-// bucket returned. It counts from the origin of WithState. Earlier readings then count as
-// this one. WithLatest is for clocks that may have stepped back since then. By default, and
-// for 0 or less, no earlier reading is assumed. Then a state whose Anchor is in the future
-// pauses the bucket until that instant.
+// bucket returned. It counts from the origin of WithState. WithLatest is for clocks that
+// may have stepped back since then: while the clock reads less than this, the bucket uses
+// this reading instead.
+//
+// By default, and for 0 or less, no earlier reading is assumed. Then a clock that has
+// stepped back may read less than the Anchor of a state. If so, the bucket is paused until
+// the clock reaches the Anchor.
 func WithLatest(reading time.Duration) Option {
 	return func(c *config) { c.latest = reading }
 }
