@@ -4,17 +4,19 @@
 //
 // A bucket that has had time to fill is the same as a new one. Only such buckets are
 // forgotten, so no client gets tokens early. No time to live has to be chosen, and no
-// goroutine runs in the background. Calls sweep: they look at a few other keys, and forget
-// those whose buckets are full. A key is also forgotten if its bucket is full and its place
-// is needed. Without debt and pauses, a bucket is full at most capacity / refill after the
-// last request.
+// goroutine runs in the background. Instead, some calls look at other keys, and forget
+// those whose buckets are full. This is called a sweep. A key whose bucket is full is also
+// forgotten when a new key needs its place in the table. Without debt and pauses, a bucket
+// becomes full again within capacity / refill seconds of the last request.
 //
-// A million keys take 45 bytes each with one limit and 66 with two. The bytes of the key
-// itself are not counted: go test -run TestBytesPerKey -v ./keyed. A call sweeps about a
-// hundred other keys at most. The keys are spread over up to 256 shards, each with a
-// table. Now and then a call makes room in a table, or changes the size of the table. It
-// then looks at each key of that shard: forty thousand keys if there are ten million in
-// all. Len does that for each shard.
+// Among a million keys of type string, a key takes 45 bytes with one limit and 66 with
+// two. This includes its state and its share of the table, but not the text of the
+// string. To measure it, run go test -run TestBytesPerKey -v ./keyed.
+//
+// A sweep looks at about a hundred keys at most. The keys are spread over up to 256
+// shards, each with a table. Now and then a call makes room in a table, or changes the
+// size of the table. It then looks at each key of that shard: forty thousand keys if
+// there are ten million in all. Len may look at every key of every shard.
 //
 // Sweeps and changes of size hash keys again, and hashing a string reads all of it. So
 // keys should be short: use the hash of a long key instead.
@@ -251,11 +253,11 @@ func (b *Buckets[K]) Waiting(key K) int {
 	return 0
 }
 
-// Len returns how many keys are remembered, at most WithMaxKeys. Some of them may be full
-// by now.
+// Len returns how many keys are remembered, at most WithMaxKeys.
 //
-// Len first drops keys that are full. It looks at each key at most once, and at no more than
-// four keys for each call since the last Len. It locks one shard of 256 at a time.
+// Len first forgets keys whose buckets are full. For each call of another method since the
+// last Len, it looks at up to four keys, and at each key at most once. So the number may
+// still include keys whose buckets are full. Len locks one shard at a time.
 func (b *Buckets[K]) Len() int {
 	for i := range b.due {
 		for shards := b.due[i].Swap(0); shards != 0; shards &= shards - 1 {

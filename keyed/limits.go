@@ -9,12 +9,12 @@ import (
 
 // SetLimits replaces the limits of all keys. Pass as many limits as Limits returns, in
 // that order. The refill up to the change counts under the old limits. A key keeps its
-// tokens, up to the new capacity, and its debt. A key that was full is full under the
-// new limits as well: it may have been forgotten already, and that must make no
-// difference. Bucket.SetLimits, in contrast, keeps the number of tokens of a full
-// bucket. Waiters whose cost is above the new capacity get ErrCostExceedsCapacity.
+// tokens, up to the new capacity, and its debt. A bucket that was full is full under
+// the new limits as well, like the bucket of a key that has been forgotten.
+// Bucket.SetLimits, in contrast, keeps the number of tokens of a full bucket. Waiters
+// whose cost is above the new capacity get ErrCostExceedsCapacity.
 //
-// Other calls may run at the same time. SetLimits changes one shard of 256 after the
+// Other calls may run at the same time. SetLimits changes the shards one after the
 // other. So until it returns, some keys have the old limits and others have the new
 // ones. Each call is decided under either the old limits or the new ones. Calls that
 // begin after SetLimits has returned use the new limits.

@@ -46,15 +46,15 @@ func WithClock(clock tokenbucket.Clock) Option {
 // them counts for all of them. Any caller of Forget can make the overflow bucket full.
 // By default, there is no bound but memory.
 //
-// Forgetting the oldest key instead would not be safe. A client that makes up enough keys
-// could have all other keys forgotten, and each forgotten key gets a full bucket. With
+// Forgetting the oldest key instead would not be safe. A client could make up so many
+// keys that all other keys are forgotten, and a forgotten key gets a full bucket. With
 // the overflow bucket, known keys are not affected, and all made-up keys together get as
 // much as one key.
 //
-// During such a flood, a client whose bucket has filled looks like a made-up key when it
-// comes back. It shares the overflow bucket, and most of its requests are refused until
-// there is room. To avoid that, choose n well above the number of clients, and keys that
-// are hard to make up.
+// But a known key may be forgotten when its bucket is full. If the client comes back
+// while there is no room, its key counts as a new one: it shares the overflow bucket,
+// and most of its requests are refused until there is room. To avoid that, choose n well
+// above the number of clients, and keys that are hard to make up.
 func WithMaxKeys(n int) Option {
 	return func(c *config) { c.maxKeys = n }
 }

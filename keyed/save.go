@@ -8,12 +8,12 @@ import (
 )
 
 // All returns the keys whose buckets are not full or are paused, with their states, one
-// for each limit. Restore needs them, and what Limits, Origin and Latest return. Call
-// Origin and Latest after All. The slices belong to the caller, so maps.Collect(b.All())
-// is a copy.
+// for each limit. To go on later, pass them to Restore, with the results of Limits,
+// Origin and Latest. Call Origin and Latest after All. The slices belong to the caller,
+// so maps.Collect(b.All()) is a copy.
 //
-// All may be called at any time, and other methods may be called while it runs. It locks
-// one shard of 256 at a time while it copies that shard, and none while it yields. It
+// All may be called at any time, and other methods may be called while it runs. All
+// locks a single shard while it copies that shard, and no shard while it yields. All
 // yields each key at most once, as it was when its shard was copied. Do not save while
 // SetLimits runs: some of the states then belong to the old limits.
 //
