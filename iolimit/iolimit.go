@@ -17,19 +17,20 @@
 // # What is bounded
 //
 // A bucket grants at most capacity + refill * t bytes in any window of length t. A granted
-// chunk may leave later, because a timer is late or the peer is slow. So the bytes that
-// leave in a window may exceed this bound by one chunk for each stream.
+// chunk may leave later, because a timer is late, the peer is slow, or the stream still
+// waits for another of its buckets. So the bytes that leave in a window may exceed this
+// bound by one chunk for each stream.
 //
-// With several buckets, this bound holds for the last bucket. For an earlier bucket, each
-// stream may add one more chunk: one that the earlier bucket has granted while the stream
-// still waits for a later bucket. Put a bucket of the stream's own first and a shared one
-// last.
+// A stream takes tokens from its buckets in the order given. Put a bucket of the stream's
+// own first and a shared one last. Then the stream holds no tokens of the shared bucket
+// while it waits for its own.
 //
 // # Shortcuts
 //
-// Wrapped types show only the methods of io.Reader, io.Writer, net.Conn and
-// net.Listener, and CloseRead and CloseWrite of a connection that has them. The
-// shortcuts of io.Copy (ReadFrom, WriteTo, sendfile and splice) cannot bypass the limit.
+// The shortcuts of io.Copy (ReadFrom, WriteTo, sendfile and splice) cannot bypass the
+// limit: what this package returns has only the methods of io.Reader, io.Writer,
+// net.Conn or net.Listener. A connection also has CloseRead and CloseWrite if the
+// original has them.
 //
 // The package is for streams. Do not use it for packets, such as UDP: a packet larger than
 // a chunk would be split or cut.

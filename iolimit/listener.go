@@ -6,9 +6,9 @@ import "net"
 // connection; accept returns the options for [NewConn]. So a connection can have a bucket of
 // its own and share others. A nil accept limits nothing.
 //
-// The listener's Accept waits until accept returns, so accept should not block. It may close
-// the connection. It may also call methods that the limited connection hides, such as
-// SetNoDelay. It must not read or write.
+// The listener's Accept waits until accept returns, so accept should not block. The function
+// accept may close the connection. It may also call methods that the limited connection
+// hides, such as SetNoDelay. It must not read or write.
 //
 // TLS must wrap the limited listener: use tls.NewListener(iolimit.NewListener(l, accept),
 // config), or the ServeTLS method of an http.Server. If the limited listener wraps a TLS
