@@ -9,10 +9,11 @@ import (
 
 // AddressKey returns the function that turns the client's address into a key, as New does by
 // default. Call it inside a function for WithKey. If that function also returns other keys,
-// such as names of users, put a prefix in front of one kind, so that no name equals an
-// address. AddressKey accepts only the options about addresses: WithIPv6Prefix and one of
-// WithTrustedProxies, WithTrustedHops, WithForwarded and WithTrustedHeader. Any other option
-// is an ErrInvalidOption. The function returned may be called by any number of goroutines.
+// such as names of users, put a prefix such as "user:" in front of these, so that no name
+// equals an address. AddressKey accepts only the options about addresses: WithIPv6Prefix and
+// one of WithTrustedProxies, WithTrustedHops, WithForwarded and WithTrustedHeader. Any other
+// option is an ErrInvalidOption. The function returned may be called by any number of
+// goroutines.
 func AddressKey(opts ...Option) (func(*http.Request) string, error) {
 	a := newAddresses()
 	for i, opt := range opts {
@@ -33,8 +34,9 @@ func AddressKey(opts ...Option) (func(*http.Request) string, error) {
 }
 
 // WithIPv6Prefix sets how many leading bits of an IPv6 address make a key, from 1 to
-// 128. Other values are an ErrInvalidOption. A client that has more addresses than one
-// prefix contains has several buckets. By default, it is 64, the size of most networks.
+// 128. Other values are an ErrInvalidOption. If a client's addresses are in several
+// prefixes, the client has several buckets. By default, it is 64, the size of most
+// networks.
 func WithIPv6Prefix(bits int) Option {
 	return addressOption(func(a *addresses) { a.ipv6Bits = bits })
 }

@@ -20,9 +20,10 @@ import (
 //
 // On a refusal, the decision is that of the limiter that refused. The second is not asked
 // if the first refuses, so the client may have to wait once more for the second. On
-// admission, the decision is that of the limiter for which the same cost would wait longer
-// next. On a tie, it is that of the limiter with fewer tokens left. The remaining cost in
-// the header fields is the largest that both would admit. LimitIndex counts the limits of
+// admission, the decision is that of the limiter that would make the same request wait
+// longer if it came again. On a tie, it is that of the limiter with fewer tokens left.
+// X-RateLimit-Remaining, and r of RateLimit, are then the largest whole cost that both
+// would admit, unless WithCostEach sets costs that differ. LimitIndex counts the limits of
 // the limiter that decided; an Event also has its LimiterIndex.
 //
 // The Limiter returned also has Limits, TakeEach, Refund, RefundEach, Charge and

@@ -17,8 +17,11 @@ func WithObserver(observe func(Event)) Option {
 type Event struct {
 	Request *http.Request
 	Key     string
-	Cost    float64   // tokens; with WithCostEach, for the limit that Decision describes, or for the first if none could decide
-	Costs   []float64 // tokens, as WithCostEach returned them; nil without it
+
+	// Cost is in tokens. With WithCostEach, it is the cost for the limit that Decision
+	// describes, or for the first limit if no limiter could decide.
+	Cost  float64
+	Costs []float64 // tokens, as WithCostEach returned them; nil without it
 
 	// Decision is the decision of the limiter that decided. Its LimitIndex counts the
 	// limits of that limiter alone. It is zero if no limiter could decide.

@@ -38,11 +38,12 @@ func WithUnixReset(clock tokenbucket.Clock) Option {
 	})
 }
 
-// WithExposedFields adds the names of the fields that are set to
+// WithExposedFields lists the fields of this middleware in
 // Access-Control-Expose-Headers, so that pages of other origins can read them (CORS).
-// The layer that sets the other fields of CORS must be outside this middleware: then it
-// answers preflights before they cost anything, and refusals have its fields too. By
-// default, the field is not set.
+// Names that are listed there already stay. The layer that sets the other fields of
+// CORS must be outside this middleware: then it answers preflights before they cost
+// anything, and refusals have its fields too. By default, Access-Control-Expose-Headers
+// is not changed.
 func WithExposedFields() Option {
 	return serverOption(func(c *config) { c.exposes = true })
 }

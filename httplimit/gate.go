@@ -12,8 +12,8 @@ import (
 // costs from requests nor answers requests. It is for servers of other protocols, such as
 // those of package grpclimit. Servers of HTTP use New.
 //
-// A Gate uses the options about keys, policy names, fallbacks and failures,
-// WithoutRateLimit and WithReportOnly. The others have no effect.
+// A Gate uses WithoutRateLimit, WithReportOnly, and the options about keys, policy
+// names, fallbacks and failures. All other options have no effect.
 //
 // Its methods may be called by any number of goroutines.
 type Gate struct{ middleware *middleware }
@@ -40,9 +40,8 @@ func (g *Gate) Limits() []tokenbucket.Limit {
 // Key returns the key of a request. It reads RemoteAddr, Header and Host.
 func (g *Gate) Key(r *http.Request) string { return g.middleware.key(r) }
 
-// OwnKey returns the key of a request for which a function, such as that of WithKey, has
-// returned own. If own is "", OwnKey returns the key of the address. If own is not "", r
-// may be nil.
+// OwnKey returns the key of a request as if the function of WithKey had returned own.
+// If own is "", it is the key of the request's address. Otherwise r may be nil.
 func (g *Gate) OwnKey(own string, r *http.Request) string { return g.middleware.ownOrAddress(own, r) }
 
 // Ask takes a cost, in tokens, from the key's bucket, or refuses and takes nothing. It does

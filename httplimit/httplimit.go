@@ -20,7 +20,7 @@
 //	Cache-Control          refused   [4] no-store
 //
 //	[1] not standardised; used by GitHub and others. WithUnixReset sets the reset as GitHub does
-//	[2] draft-ietf-httpapi-ratelimit-headers, revisions 10 and 11, by RFC 9651
+//	[2] draft-ietf-httpapi-ratelimit-headers, revisions 10 and 11, in the syntax of RFC 9651
 //	[3] RFC 9110, section 10.2.3
 //	[4] RFC 9111, section 5.2.2.5
 //
@@ -29,10 +29,11 @@
 // sets itself replaces the one set here. The middleware never adds a Retry-After to the
 // answer of a handler.
 //
-// Clients should use at most r tokens in the next t seconds. So on admission t is the time
-// to refill r tokens or, if r is 0, to refill one token. On a refusal t is the value of
-// Retry-After. Since t is in whole seconds, it is longer than necessary if the rate is
-// high. For example, a bucket that is refilled within a tenth of a second has t=1.
+// A client should use at most r tokens in the next t seconds. On admission, t is the time
+// in which r tokens are refilled, so such a client uses no more than is refilled. If r is
+// 0, t is the time until there is one token. On a refusal, t is the value of Retry-After.
+// Since t is in whole seconds, it is longer than necessary if the rate is high. For
+// example, a bucket that is refilled within a tenth of a second has t=1.
 //
 // A request that can never be admitted is refused without Retry-After and without t.
 // With several limits the X-RateLimit fields describe one of them: the one that
@@ -40,17 +41,17 @@
 // no valid limit, only Retry-After is set.
 //
 // tokenbucket.Unlimited is not listed in RateLimit-Policy. If a decision describes it,
-// only Retry-After is set. A decision describes the first limit if no limit would
-// refuse the next request, so put Unlimited after the other limits.
+// only Retry-After is set. So put Unlimited after the other limits: if no limit would
+// refuse the same request again, the decision describes the first limit.
 //
 // # Two keys
 //
-// For two keys at once, such as a user and a tenant, nest two middlewares. Put the
-// limit that the fewest requests share (the user's) outside, so that it is asked first,
-// and the limit that the most requests share (the tenant's) inside. Then a request that
-// the user's limit refuses takes nothing from the tenant's. Give each middleware a
-// policy name with WithPolicyNames. RateLimit and RateLimit-Policy list the items of
-// both, outermost first. The X-RateLimit fields describe the limit with less remaining.
+// For two keys at once, such as a user and a tenant, nest two middlewares. The outer
+// one is asked first, so it should have the limit that fewer requests share: put the
+// user's limit outside and the tenant's inside. Then a request that the user's limit
+// refuses takes nothing from the tenant's. Give each middleware a policy name with
+// WithPolicyNames. RateLimit and RateLimit-Policy list the items of both, outermost
+// first. The X-RateLimit fields describe the limit with less remaining.
 //
 // If the inner limit refuses, the outer one has already taken tokens, and other requests
 // with the outer key cannot use them. To give the tokens back, use WithAdmission outside

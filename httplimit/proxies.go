@@ -6,11 +6,12 @@ import (
 	"strings"
 )
 
-// WithTrustedProxies reads the client's address from X-Forwarded-For if the peer's
-// address is in one of the prefixes. All lines of the field are one list. The list is read
-// from the right. Addresses in the prefixes are skipped: the first address that is in none
-// of them is the client's. If there is no such address, or an element before it is not an
-// address, the last address read is the client's. Elements may have a port, and brackets.
+// WithTrustedProxies reads the client's address from X-Forwarded-For if the peer's address
+// is in one of the prefixes. All lines of the field are one list. The list is read from
+// the right. Reading stops at the first address that is in none of the prefixes, at an
+// element that is not an address, or at the beginning of the list. The last address read
+// is the client's. If none was read, the peer's address counts. Elements may have a port,
+// and brackets.
 //
 // A peer on a Unix socket has no address that a prefix could contain: use
 // WithTrustedHops for it. Calling WithTrustedProxies again adds prefixes. No prefix, or an
@@ -24,7 +25,7 @@ func WithTrustedProxies(prefixes ...netip.Prefix) Option {
 // WithForwarded reads the client's address from the "for" parameters of Forwarded (RFC
 // 7239) if the peer's address is in one of the prefixes. In all other respects it works
 // as WithTrustedProxies does. An element without an address, such as "for=unknown" or
-// "for=_hidden", ends the list. By default, the field is not read.
+// "for=_hidden", ends the reading. By default, the field is not read.
 func WithForwarded(prefixes ...netip.Prefix) Option {
 	return withSource(source{option: "WithForwarded", field: "Forwarded", cut: cutLastForwarded, parse: parseForwarded}, prefixes)
 }
@@ -43,11 +44,12 @@ func WithTrustedHeader(name string, prefixes ...netip.Prefix) Option {
 	return withSource(source{option: "WithTrustedHeader(" + name + ")", field: name, parse: parseListed}, prefixes)
 }
 
-// WithTrustedHops reads the client's address from X-Forwarded-For by the number of
-// proxies, n, instead of their addresses. The peer is one of them. With n = 1, the peer is
+// WithTrustedHops reads the client's address from X-Forwarded-For. It counts n proxies,
+// and does not look at their addresses. The peer is one of them. With n = 1, the peer is
 // the only proxy, and the client's address is the last of the list. With n = 2, it is the
-// last but one. If the list is shorter, the client's address is the first of the list. If
-// an element before the client's is not an address, the last address read counts.
+// last but one. If the list is shorter, the client's address is the first of the list.
+// The list is read from its end. Reading stops at an element that is not an address; then
+// the address read before it is the client's, or the peer's address if there is none.
 //
 // WithTrustedHops trusts every peer. Use it only if every request passes the proxies;
 // otherwise clients can choose their address. An n below 1 is an ErrInvalidOption. It is

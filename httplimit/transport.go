@@ -87,11 +87,12 @@ type eachWaiter interface {
 //
 // A pause also holds requests that have taken their tokens but have not been written yet,
 // because the base still dials, or waits for a connection. They wait on the connection
-// until the pause ends. They neither take tokens nor queue again. If the server closes the
-// connection meanwhile, the request is sent again if nothing of it was written, and if it
-// has no body or has GetBody. If the context of a held request ends, the server does not
-// get the request. With http.Transport.MaxConnsPerHost, other requests cannot use the
-// connection of a held request. Some requests can still be sent during a pause:
+// until the pause ends. They neither take tokens nor queue again. The server may close the
+// connection meanwhile. Then the request is sent again, unless a part of it was written,
+// or it has a body without GetBody. If the context of a held request ends, the server does
+// not get the request. With HTTP/1, a held request keeps its connection, which counts for
+// http.Transport.MaxConnsPerHost. So other requests may have to wait for a connection.
+// Some requests can still be sent during a pause:
 //
 //   - with a base that does not call the hook GotConn of net/http/httptrace before it
 //     writes; http.Transport does, for HTTP/1 and HTTP/2

@@ -239,9 +239,9 @@ func WithRateLimitFields() TransportOption {
 //
 // With retries, pauses after a refusal are longer by a random time, the jitter. As a
 // result, many processes that wait for the same second do not all come back at the same
-// instant. The jitter is at most a tenth of the pause or a second, whichever is longer,
-// and at most the pause itself. It is also added to a pause of WithLongestPause. By
-// default, there are no retries.
+// instant. For pauses of 10 seconds or more, the jitter is at most a tenth of the
+// pause. For shorter pauses, it is at most a second, and not longer than the pause. It
+// is also added to a pause of WithLongestPause. By default, there are no retries.
 func WithRetries(n int) TransportOption {
 	return func(c *transportConfig) { c.retries = n }
 }
@@ -253,9 +253,11 @@ func WithDrain(bytes int64) TransportOption {
 	return func(c *transportConfig) { c.drain = min(bytes, math.MaxInt64-1) }
 }
 
-// WithTransportClock sets the clock with which dates in Retry-After and Unix times in
-// X-RateLimit-Reset are compared. The buckets wait by their own clock. By default, and for
-// nil, it is the system clock.
+// WithTransportClock sets the clock of the Transport. If an answer has no Date field,
+// dates in Retry-After and Unix times in the fields of WithRateLimitFields are compared
+// with this clock. This clock also measures the time in the queue for TransportEvent. The
+// buckets wait by their own clock. By default, and for nil, the Transport uses the system
+// clock.
 func WithTransportClock(clock tokenbucket.Clock) TransportOption {
 	return func(c *transportConfig) {
 		c.now = time.Now
