@@ -18,8 +18,8 @@ import (
 
 // UnaryClientInterceptor returns an interceptor that waits before each call until the bucket
 // of its target can pay. When the server refuses a call with ResourceExhausted and says how
-// long to wait, the interceptor pauses the target for all calls. It returns
-// tokenbucket.ErrInvalidOption for invalid options, and the errors of
+// long to wait, the interceptor pauses the target for all calls. UnaryClientInterceptor
+// returns tokenbucket.ErrInvalidOption for invalid options, and the errors of
 // tokenbucket.Costs.Validate for invalid prices.
 //
 // If the wait fails, as tokenbucket.Bucket.Wait can, the call is not sent and returns the

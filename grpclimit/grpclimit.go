@@ -24,8 +24,8 @@
 // A call that can never be admitted, or not within 2^31-1 milliseconds, is refused with a
 // pushback of -1 and without RetryInfo.
 //
-// If the limiter fails, the call is admitted; see [WithFailClosed]. If a handler panics, the
-// cost of its call is not given back.
+// If the limiter fails, the call is admitted; see [WithFailClosed]. The cost of an admitted
+// call is never given back, even if its handler panics.
 //
 // # Client
 //
@@ -45,8 +45,8 @@ import (
 )
 
 // UnaryServerInterceptor returns an interceptor that asks a limiter about each call before
-// its handler is called. It returns tokenbucket.ErrInvalidOption for invalid options, and
-// the errors of tokenbucket.Costs.Validate for invalid prices.
+// its handler is called. UnaryServerInterceptor returns tokenbucket.ErrInvalidOption for
+// invalid options, and the errors of tokenbucket.Costs.Validate for invalid prices.
 //
 // The interceptor may be used by any number of servers and goroutines. If an outer interceptor
 // replaces the grpc.ServerTransportStream in the context, SetTrailer of the new one must not

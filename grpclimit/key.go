@@ -15,11 +15,11 @@ import (
 )
 
 // WithKey sets the function that returns the key of a call: calls with the same key share a
-// bucket of the limiter. It is called by any number of goroutines. A call for
-// which it returns "" counts by its address, under a key that no other key can equal. It
-// overrides WithMetadataKey and WithAPIKey. By default, and for nil, the key is the peer's
-// address without port and zone: all of an IPv4 address, the first 64 bits of an IPv6
-// address.
+// bucket of the limiter. The function is called by any number of goroutines. A call for
+// which it returns "" counts by its address. The key of such a call never equals a key that
+// the function returns. WithKey overrides WithMetadataKey and WithAPIKey. By default, and
+// for nil, the key is the peer's address without port and zone: all of an IPv4 address, the
+// first 64 bits of an IPv6 address.
 func WithKey(key func(ctx context.Context, fullMethod string) string) Option {
 	return func(c *config) { c.key = key }
 }
@@ -59,8 +59,8 @@ func withMetadata(opts ...httplimit.Option) Option {
 
 // WithCertificateKey uses the identity in the client's verified TLS certificate as the
 // key: its first URI, such as a SPIFFE ID, or else its subject. A call without one counts
-// by its address. It sets the function of WithKey: of the two options, the later one is
-// used. By default, certificates are not read.
+// by its address. WithCertificateKey and WithKey replace each other: the later of the two
+// is used. By default, certificates are not read.
 func WithCertificateKey() Option {
 	return WithKey(func(ctx context.Context, _ string) string { return certificateIdentity(ctx) })
 }

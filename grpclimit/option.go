@@ -51,21 +51,22 @@ func WithCosts(costs tokenbucket.Costs) Option {
 	return func(c *config) { c.costs = maps.Clone(costs) }
 }
 
-// WithCost sets a function that returns what a call costs, in tokens. Its message is the
-// request message, or nil for a stream. Any number of goroutines call it. A call whose
-// cost is negative, NaN or above a capacity is refused. By default, and for nil,
-// WithCosts decides.
+// WithCost sets a function that returns what a call costs, in tokens. The function's
+// argument message is the request, or nil for a stream. Any number of goroutines call
+// the function. A call whose cost is negative, NaN or above a capacity is refused. By
+// default, and for nil, WithCosts decides.
 func WithCost(cost func(ctx context.Context, fullMethod string, message any) float64) Option {
 	return func(c *config) { c.cost = cost }
 }
 
-// WithMessageCost makes each message that a stream's handler receives wait until the
-// limiter grants the cost that the function returns, in tokens. Any number of goroutines
-// call the function. The limiter must have a method Wait(ctx context.Context, key string,
-// cost float64) error, as the limiters of this library have. If the stream's context ends
-// first, or the wait would outlast its deadline, RecvMsg returns an error. If the limiter
-// fails, the message goes on, or is refused with WithFailClosed; the limiter of
-// WithFallback is not asked about messages. By default, and for nil, messages are free.
+// WithMessageCost sets a function that returns what a message costs, in tokens. Each
+// message that a stream's handler receives waits until the limiter grants that cost. Any
+// number of goroutines call the function. The limiter must have a method Wait(ctx
+// context.Context, key string, cost float64) error, as the limiters of this library have.
+// If the stream's context ends first, or the wait would outlast its deadline, RecvMsg
+// returns an error. If the limiter fails, the message goes on, or is refused with
+// WithFailClosed; the limiter of WithFallback is not asked about messages. By default,
+// and for nil, messages are free.
 func WithMessageCost(cost func(ctx context.Context, fullMethod string, message any) float64) Option {
 	return func(c *config) { c.messageCost = cost }
 }
