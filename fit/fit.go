@@ -7,8 +7,8 @@
 // command fit/cmd/fitlimit reads access logs and draws the capacities.
 //
 // Instants count from an origin that the caller chooses. Costs are in tokens, refills in
-// tokens per second. Pass arrivals in the order of time. An arrival that is earlier than
-// the one before it counts as simultaneous with it, as in a bucket.
+// tokens per second. Pass arrivals in the order of time. If the instant of an arrival is
+// earlier than that of the previous arrival, the later instant is used, as in a bucket.
 package fit
 
 import (
@@ -54,9 +54,11 @@ func (a Arrival) validate() error {
 //
 //	max over s <= t of arrivals(s, t) - refill * (t - s)
 //
-// If costs differ, a larger capacity may refuse more requests: it admits a large request,
-// which leaves no tokens for several small ones. The returned capacity is at least the
-// least cost above 0.
+// where arrivals(s, t) is the sum of the costs from s to t, both included.
+//
+// All larger capacities are checked as well: if costs differ, one of them may refuse more
+// requests. It admits a large request, which leaves no tokens for several small ones. The
+// returned capacity is at least the least cost above 0.
 //
 // Sums of whole numbers, halves and quarters are exact. Other costs and refills are rounded,
 // as in [tokenbucket.Limit.Take]. Take may then need a capacity that is larger by a rounding

@@ -38,9 +38,9 @@ func NewTraffic(leastRefill float64) *Traffic {
 // share above 0. Call it before Add. By default, t does not store arrivals.
 func (t *Traffic) Keep() { t.keeps = true }
 
-// Add adds an arrival. An arrival before the key's latest one counts as simultaneous with
-// that. Add returns tokenbucket.ErrInvalidCost or tokenbucket.ErrCostExceedsCapacity as
-// [Capacity] does, and adds nothing then.
+// Add adds an arrival. If the instant of the arrival is earlier than the key's latest
+// one, the latest one is used. Add returns tokenbucket.ErrInvalidCost or
+// tokenbucket.ErrCostExceedsCapacity as [Capacity] does, and adds nothing then.
 func (t *Traffic) Add(key string, a Arrival) error {
 	if err := a.validate(); err != nil {
 		return err
@@ -77,10 +77,11 @@ func (t *Traffic) Len() int { return len(t.keys) }
 // Count returns the number of arrivals.
 func (t *Traffic) Count() int { return t.count }
 
-// Capacity returns the least capacity, in tokens, such that buckets with this or any
-// larger capacity, and this refill, refuse at most the share refused of all arrivals. Its
-// errors are those of the function [Capacity], and tokenbucket.ErrInvalidOption for a
-// refill below the least or for a share above 0 without Keep.
+// Capacity returns the least capacity, in tokens, at which buckets with this refill
+// refuse at most a given share of all arrivals, as they do at any larger capacity. The
+// share is the argument refused. The errors are those of the function [Capacity], and
+// tokenbucket.ErrInvalidOption for a refill below the least or for a share above 0
+// without Keep.
 func (t *Traffic) Capacity(refillPerSec, refused float64) (float64, error) {
 	if err := t.check(refillPerSec, refused); err != nil {
 		return 0, err
@@ -98,9 +99,10 @@ func (t *Traffic) Capacity(refillPerSec, refused float64) (float64, error) {
 	return checkCapacity(capacity)
 }
 
-// CapacityOfKeys returns the least capacity, in tokens, with which at most the share spared of the
-// keys has refused requests. Every key has a bucket with this refill. Its errors are those of
-// [Traffic.Capacity]. It does not need Keep.
+// CapacityOfKeys returns the least capacity, in tokens, such that requests are refused for at
+// most a given share of the keys. The share is the argument spared: with 0.01, requests of one
+// key in a hundred may be refused. Every key has a bucket with this refill. Its errors are
+// those of [Traffic.Capacity]. It does not need Keep.
 func (t *Traffic) CapacityOfKeys(refillPerSec, spared float64) (float64, error) {
 	if err := t.check(refillPerSec, spared); err != nil {
 		return 0, err
