@@ -49,12 +49,13 @@ type Buckets struct {
 // New returns Buckets on the client's server. The client may be for one server, for a
 // master found by Sentinel, or for a cluster; the caller closes it. New sends nothing. It
 // returns ErrInvalidLimit or ErrInvalidOption, of package tokenbucket, for numbers out of
-// range, and ErrInvalidOption for a nil option or a *redis.Ring. When one of its servers
-// is down, a Ring uses another server for the same keys, where their buckets are full.
+// range, and ErrInvalidOption for a nil option or a *redis.Ring: when a server is down, a
+// Ring uses another server for the same keys, and on that server their buckets are full.
 //
 // The hooks of a *redis.Client run only if its Options set ContextTimeoutEnabled. Otherwise
-// Buckets uses a copy made by WithTimeout, which go-redis (v9.23) makes without the hooks:
-// add them with WithInstrument. The hooks of other clients always run.
+// Buckets uses a copy of the client, made by the client's method WithTimeout. The copy has
+// no hooks (go-redis v9.23): add them with WithInstrument. The hooks of other clients
+// always run.
 func New(client redis.UniversalClient, limit tokenbucket.Limit, opts ...Option) (*Buckets, error) {
 	c, err := newConfig(limit, opts)
 	if err != nil {

@@ -44,7 +44,8 @@ type Run struct {
 	Args    []string // must not be changed
 }
 
-// Answer is the result of a run: the server's answer, or an error.
+// Answer is the result of a [Run], which is one execution of the script: the server's
+// answer, or an error.
 type Answer struct {
 	Text string
 	Err  error

@@ -50,8 +50,8 @@ func (b *Buckets) ChargeEach(ctx context.Context, key string, costs ...float64) 
 	return b.charge(ctx, key, eachOf(costs))
 }
 
-// Peek returns what Take would return now. It takes nothing and writes nothing to Redis. A
-// lease counts as it does for Take.
+// Peek returns what Take would return now. It takes nothing and writes nothing to Redis.
+// If the key has a lease, Peek counts the leased tokens as Take does; see WithLease.
 func (b *Buckets) Peek(ctx context.Context, key string, cost float64) (tokenbucket.Decision, error) {
 	d, held, ok := b.leases.peek(short(key), cost)
 	if ok {

@@ -84,10 +84,10 @@ func WithTimeout(timeout time.Duration) Option {
 
 // WithBreak sets for how long no request is sent to a server that did not answer in time or
 // could not be reached. Meanwhile requests fail at once, or the fallback decides. Then one
-// request is sent as a test. If the server answers it, the break is over. The break is also
-// over if the server answers on a new connection, which is tried at the beginning of the
-// break. An existing connection that breaks says nothing about the server and begins no
-// break. With 0 every request is sent. By default, it is a tenth of a second.
+// request is sent as a test. If the server answers it, the break is over. At the beginning
+// of the break, a new connection is tried as well. If the server answers on it, the break
+// is over. If only an existing connection is lost, the server may be well, so no break
+// begins. With 0 every request is sent. By default, it is a tenth of a second.
 func WithBreak(pause time.Duration) Option {
 	return func(c *config) { c.pause = pause }
 }
@@ -132,9 +132,9 @@ func WithInstrument(instrument func(redis.UniversalClient)) Option {
 
 // WithLease makes each process take more tokens than a request needs, and keep them for the
 // next requests, so that a hot key does not cost a round trip each time. A Take or TryAcquire
-// takes its cost, and as many further whole tokens as the bucket has, up to tokens in all.
-// The next calls spend them in the process. The rest is given back maxAge after it was taken,
-// or by Close, which the program must call.
+// takes its cost, and as many further whole tokens as the bucket has, but no more in all than
+// the argument tokens. The next calls spend them in the process. The rest is given back
+// maxAge after it was taken, or by Close, which the program must call.
 //
 // A key gets a lease when it is requested again within maxAge, or at once while fewer than
 // four keys have one. At most MaxLeases keys have leases at a time. Requests for other keys
@@ -143,24 +143,26 @@ func WithInstrument(instrument func(redis.UniversalClient)) Option {
 // The server's last answer is an upper bound. A cost that the bucket could not cover by that
 // answer is refused in the process, without a round trip. It is refused until the reported
 // wait is over, at most for a minute after the answer. If this process gives tokens back, the
-// next request goes to the server at once. Tokens that other processes give back are noticed
-// only after that.
+// next request goes to the server at once. Tokens that other processes give back do not end
+// such refusals early.
 //
 // Tokens are taken on the server before they are spent, so all processes together never get
 // more than capacity + refill * time from the first request on. In a window that begins
-// later, each process may also spend the lease that it holds when the window begins. So a
-// limit of tokenbucket.Within counts the instants at which tokens are taken, not those at
-// which they are spent. A lease may also lie idle for maxAge while other processes are
+// later, each process may also spend the lease that it holds when the window begins. So
+// tokenbucket.Within bounds the tokens that are taken on the server in a window, not those
+// that are spent in it. A lease may also lie idle for maxAge while other processes are
 // refused. So choose leases that together are a small part of the capacity, and an age of a
 // fraction of a second. A lease above the capacity is cut to the capacity.
 //
-// Wait, the methods that end in Each, and costs above the lease go straight to the server and
-// do not count leased tokens. Wait returns in order of arrival; requests that spend a
-// lease meanwhile do not delay it, since their tokens were taken before.
+// Leases are not used by Wait, by the methods with names that end in Each, and for costs
+// above the lease. These ask the server, which does not count leased tokens. Wait returns in
+// order of arrival; requests that spend a lease meanwhile do not delay it, since their tokens
+// were taken before.
 //
 // The figures of a Decision are those of the server's last answer, plus the tokens left in the
-// lease and the refill since. Tokens that others took since are not subtracted. A wait counts
-// from the server's answer and is long enough.
+// lease and the refill since the answer arrived. Tokens that others took since are not
+// subtracted. So a wait may be slightly too long, and it is too short if another process took
+// tokens.
 //
 // By default, there are no leases.
 func WithLease(tokens float64, maxAge time.Duration) Option {

@@ -8,10 +8,10 @@ import (
 	"github.com/aa014e13/tokenbucket"
 )
 
-// Wait waits until the bucket has the cost, in tokens, and takes it. It asks the server
-// once, which takes the cost ahead of time, so that later requests on any machine wait
-// longer. Then it sleeps until the cost has been refilled. It returns nil if the cost was
-// taken, otherwise:
+// Wait waits until the bucket has the cost, in tokens, and takes it. Wait asks the server
+// once. The server takes the cost ahead of time, so later requests on any machine wait
+// longer. Then Wait sleeps until the cost has been refilled. It returns nil if the cost
+// was taken, otherwise:
 //
 //   - the context's error if the context is done, before or while Wait sleeps
 //   - ErrInvalidCost for a cost that is negative or NaN
