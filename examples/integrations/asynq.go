@@ -11,7 +11,7 @@ import (
 	"github.com/aa014e13/tokenbucket/httplimit"
 )
 
-// TooEarly is the error of a task for whose key there is no token yet.
+// TooEarly is the error of a task whose key has no token yet.
 type TooEarly struct {
 	Wait time.Duration
 }

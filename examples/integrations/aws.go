@@ -12,7 +12,7 @@ import (
 // successes. This one also refills with time, so there are retries again after a service
 // has failed for long.
 type AWSRetryQuota struct {
-	Bucket *tokenbucket.Bucket // of 500 tokens by the SDK's default
+	Bucket *tokenbucket.Bucket // the SDK's own quota has 500 tokens
 }
 
 // GetToken takes the cost of a retry, and returns a function that gives it back after a

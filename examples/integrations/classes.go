@@ -16,8 +16,8 @@ type Customer struct {
 	Name  string
 }
 
-// Customers is a list of customers by the SHA-256 of their API keys. So the list contains
-// no secrets, and the time of a look-up does not depend on them.
+// Customers is a list of customers by the SHA-256 of their API keys. So the list does not
+// contain the API keys, and the time of a look-up reveals nothing about them.
 type Customers map[[sha256.Size]byte]Customer
 
 // find returns the customer who has sent X-API-Key.
@@ -48,9 +48,9 @@ func (cs Customers) Require(next http.Handler) http.Handler {
 	})
 }
 
-// Classes is a limiter with other limits for each class of customers, for the keys of
-// Customers.Key. It has no method Limits, so RateLimit-Policy has only the limit of the
-// class that a request belongs to.
+// Classes is a limiter that asks another limiter for each class of customers. Use it
+// with the keys of Customers.Key. It has no method Limits, so RateLimit-Policy has only
+// the limit of the class that a request belongs to.
 type Classes struct {
 	ByName map[string]httplimit.Limiter
 	Others httplimit.Limiter // of requests without a customer, and of classes that have no limiter

@@ -7,12 +7,12 @@ import (
 	"github.com/gofiber/fiber/v3/middleware/adaptor"
 )
 
-// Fiber returns a limiter's middleware for fiber v3. Added to a route, as in
-// app.Get("/export/:id", Fiber(limit), export), the pattern is that of the route; in Use
-// it is that of Use.
+// Fiber returns a limiter's middleware for fiber v3. If it is added to a route, as in
+// app.Get("/export/:id", Fiber(limit), export), Request.Pattern is the pattern of the
+// route. If it is added by app.Use, Request.Pattern is the path given to Use.
 //
-// Fiber does not use net/http, so the request is converted. Afterwards, the Context of
-// the fiber.Ctx has the values of the limiter's context.
+// Fiber does not use net/http, so the request is converted. In later handlers,
+// c.Context() has the values that the limiter set, such as httplimit's Admission.
 func Fiber(limit func(http.Handler) http.Handler) fiber.Handler {
 	return func(c fiber.Ctx) error {
 		admitted := false

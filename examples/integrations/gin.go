@@ -6,12 +6,11 @@ import (
 	"github.com/gin-gonic/gin"
 )
 
-// Gin returns a limiter's middleware for gin. Gin calls the next handler when a middleware
-// returns, unless the middleware aborts. So this middleware,
+// Gin returns a limiter's middleware for gin. When a middleware returns, gin calls the next
+// handler unless the middleware has called Abort, as the one returned here does. The
+// following one does not: it answers 429, and gin then runs the handler anyway.
 //
 //	limit(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { c.Next() })).ServeHTTP(c.Writer, c.Request)
-//
-// answers 429 and then runs the handler anyway.
 func Gin(limit func(http.Handler) http.Handler) gin.HandlerFunc {
 	return func(c *gin.Context) {
 		admitted := false

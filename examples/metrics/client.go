@@ -16,8 +16,8 @@ import (
 // answer; refused if the buckets refused the wait; an error if the context ended or the
 // request failed. The hosts are keys, so they are not labels.
 //
-// The tokens of httplimit.WithTransportCostEach are counted by limit. The names are those of
-// the limits, in the order of the costs; further limits have names such as "limit-3".
+// The tokens of httplimit.WithTransportCostEach are counted by limit. Pass the names of the
+// limits, in the order of the costs; further limits have names such as "limit-3".
 func Client(to Sink, limiter string, limits ...string) func(httplimit.TransportEvent) {
 	return func(e httplimit.TransportEvent) {
 		outcome := attempted(to, limiter, e.Waited, e.Err)

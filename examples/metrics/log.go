@@ -10,9 +10,9 @@ import (
 	"github.com/aa014e13/tokenbucket/httplimit"
 )
 
-// RefusalLog logs a sample of the decisions that are not plain admissions: refusals, those
-// of the fallback, and errors. A flood of refusals must not become a flood of lines. The
-// lines hold keys: treat them as personal data. It may be used by any number of
+// RefusalLog logs a sample of the decisions that are not plain admissions: refusals,
+// admissions by the fallback, and errors. A flood of refusals must not become a flood of
+// lines. The lines hold keys: treat them as personal data. It may be used by any number of
 // goroutines. Make it with [NewRefusalLog].
 type RefusalLog struct {
 	logger  *slog.Logger
@@ -20,10 +20,10 @@ type RefusalLog struct {
 	omitted atomic.Int64 // since the last line
 }
 
-// NewRefusalLog returns a log that takes a token of the sample for each line and writes
-// none if there is no token. So the limit {Capacity: 10, RefillPerSec: 1} allows 10 lines
-// at once and 1 per second over time. Each line reports how many were left out since
-// the line before.
+// NewRefusalLog returns a log that takes a token from the bucket sample for each line. If
+// there is no token, the line is left out. So the limit {Capacity: 10, RefillPerSec: 1}
+// allows 10 lines at once and 1 per second over time. Each line reports how many were
+// left out since the line before.
 func NewRefusalLog(logger *slog.Logger, sample *tokenbucket.Bucket) *RefusalLog {
 	return &RefusalLog{logger: logger, sample: sample}
 }

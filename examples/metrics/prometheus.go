@@ -15,8 +15,8 @@ type Prometheus struct {
 	waits                             *prometheus.HistogramVec
 }
 
-// NewPrometheus registers the metrics. It returns the errors of registry.Register:
-// register them once and share the Prometheus.
+// NewPrometheus registers the metrics. Call it once for each registry and share the
+// Prometheus: a second call returns the error of registry.Register.
 func NewPrometheus(registry prometheus.Registerer) (*Prometheus, error) {
 	var failed error
 	counter := func(name, help string, labels ...string) *prometheus.CounterVec {

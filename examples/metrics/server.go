@@ -9,9 +9,9 @@ import (
 	"github.com/aa014e13/tokenbucket/httplimit"
 )
 
-// Server returns an observer for httplimit.WithObserver. The names are those of the
-// limiters, in the order given to httplimit.Both. A decision that does not belong to one
-// of them, such as one of the fallback, counts for all: their names are joined by "+".
+// Server returns an observer for httplimit.WithObserver. Pass the names of the limiters,
+// in the order given to httplimit.Both. A decision of none of these limiters, for
+// example of the fallback, is counted once, under all names joined by "+".
 func Server(to Sink, limiters ...string) func(httplimit.Event) {
 	names := namesOf(limiters)
 	return func(e httplimit.Event) { names.count(to, &e) }
@@ -19,7 +19,8 @@ func Server(to Sink, limiters ...string) func(httplimit.Event) {
 
 // GRPCServer returns an observer for grpclimit.WithObserver, as [Server] does. With
 // grpclimit.WithMessageCost each message of a stream is a decision, too. Messages that
-// waited are counted for all limiters, since the event does not have the one that decided.
+// waited are counted under all names joined by "+", since the event does not say which
+// limiter decided.
 func GRPCServer(to Sink, limiters ...string) func(grpclimit.Event) {
 	names := namesOf(limiters)
 	return func(e grpclimit.Event) {
@@ -55,8 +56,8 @@ func (n names) count(to Sink, e *httplimit.Event) Outcome {
 	return outcome
 }
 
-// Store returns a function for redisbucket.WithErrorHandler. The decisions themselves
-// are counted by the observer of the server.
+// Store returns a function for redisbucket.WithErrorHandler that counts the failures of
+// the Redis server. Decisions are counted by the observer that [Server] returns.
 func Store(to Sink, store string) func(error) {
 	return func(error) { to.Failed(store) }
 }

@@ -17,8 +17,8 @@ import (
 // name of a policy, "" if it is not known. The methods are called by any number of
 // goroutines.
 //
-// The wait of a refused request is the one that the refusal reports; any other wait is
-// over.
+// For a refused request, Waited gets the wait that the refusal reports. For all others,
+// it gets the time that the request has waited.
 type Sink interface {
 	// Decided counts a decision.
 	Decided(limiter, limit string, outcome Outcome)

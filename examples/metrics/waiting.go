@@ -9,8 +9,9 @@ import (
 )
 
 // Hosts are the buckets of a client, one per host, that count the requests that wait at
-// any of them. Pass it to httplimit.NewTransport or to the interceptors of grpclimit, and
-// its methods Len and Waiters to Watch. It may be used by any number of goroutines.
+// any of them. Pass a Hosts to httplimit.NewTransport or to the interceptors of
+// grpclimit. Pass its methods Len and Waiters to Watch. A Hosts may be used by any number
+// of goroutines.
 type Hosts struct {
 	*keyed.Buckets[string]
 	waiting atomic.Int64
