@@ -2,6 +2,7 @@ package grpclimit_test
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"testing"
 
@@ -64,6 +65,15 @@ func TestTrailersOfStreamsStayApart(t *testing.T) {
 	second := trailerOf()
 	require.Empty(t, second.Get("mark"))
 	require.Equal(t, []string{`"default";r=10;t=10000`}, second.Get("ratelimit"))
+}
+
+// There are more figures than places in the cache, so calls with other figures share places.
+func TestTrailersAreThoseOfTheCall(t *testing.T) {
+	s := &setup{limiter: perKey(t, tokenbucket.Limit{Capacity: 1000, RefillPerSec: 1e-9}), opts: []grpclimit.Option{grpclimit.WithPolicyNames("p")}}
+	client := s.client(t, false)
+	for left := 999; left >= 400; left-- {
+		require.Contains(t, call(t.Context(), client).trailer.Get("ratelimit")[0], fmt.Sprintf(`"p";r=%d;`, left))
+	}
 }
 
 func TestTrailersFollowTheLimits(t *testing.T) {
