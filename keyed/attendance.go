@@ -39,7 +39,7 @@ func (b *Buckets[K]) attend(v *visit[K]) *tokenbucket.Bucket {
 		return v.attended.bucket
 	}
 	s := v.shard
-	v.attended = &attendance{bucket: b.newBucket(v.limits, v.states, v.at)}
+	v.attended = &attendance{bucket: b.newBucket(v.limits(), v.states, v.at)}
 	v.attended.users.Store(1)
 	s.add(v.key, v.attended)
 	if v.slot >= 0 {

@@ -153,7 +153,7 @@ func (b *Buckets[K]) TryAcquire(key K, cost float64) (wait time.Duration, ok boo
 	b.enter(&v, key)
 	if v.attended != nil {
 		wait, ok = v.attended.bucket.TryAcquire(cost)
-	} else if wait, ok = v.limits.TryAcquire(v.states, v.at, cost); !ok {
+	} else if wait, ok = v.limits().TryAcquire(v.states, v.at, cost); !ok {
 		wait = v.fromNow(wait)
 	}
 	b.leave(&v)
@@ -168,7 +168,7 @@ func (b *Buckets[K]) Take(key K, cost float64) (d tokenbucket.Decision) {
 	if v.attended != nil {
 		d = v.attended.bucket.Take(cost)
 	} else {
-		d = v.limits.Take(v.states, v.at, cost)
+		d = v.limits().Take(v.states, v.at, cost)
 		v.countFromNow(&d)
 	}
 	b.leave(&v)
@@ -185,7 +185,7 @@ func (b *Buckets[K]) Wait(ctx context.Context, key K, cost float64) error {
 	var v visit[K]
 	b.enter(&v, key)
 	if v.attended == nil {
-		if _, ok := v.limits.TryAcquire(v.states, v.at, cost); ok {
+		if _, ok := v.limits().TryAcquire(v.states, v.at, cost); ok {
 			b.leave(&v)
 			return nil
 		}
@@ -204,7 +204,7 @@ func (b *Buckets[K]) Refund(key K, cost float64) error {
 		return v.attended.bucket.Refund(cost)
 	}
 	v.hasten()
-	return v.limits.Refund(v.states, v.at, cost)
+	return v.limits().Refund(v.states, v.at, cost)
 }
 
 // Charge takes the cost, in tokens, from the key's bucket even if the bucket holds fewer,
@@ -216,7 +216,7 @@ func (b *Buckets[K]) Charge(key K, cost float64) error {
 	if v.attended != nil {
 		return v.attended.bucket.Charge(cost)
 	}
-	return v.limits.Charge(v.states, v.at, cost)
+	return v.limits().Charge(v.states, v.at, cost)
 }
 
 // Pause empties the key's bucket and closes it for d, as Bucket.Pause does.
@@ -239,7 +239,7 @@ func (b *Buckets[K]) Tokens(key K) float64 {
 	if v.attended != nil {
 		return v.attended.bucket.Tokens()
 	}
-	return v.limits.Tokens(v.states, v.at)
+	return v.limits().Tokens(v.states, v.at)
 }
 
 // Waiting returns how many callers wait for the key, as Bucket.Waiting counts them.

@@ -14,7 +14,7 @@ func (b *Buckets[K]) TryAcquireEach(key K, costs ...float64) (wait time.Duration
 	b.enter(&v, key)
 	if v.attended != nil {
 		wait, ok = v.attended.bucket.TryAcquireEach(costs...)
-	} else if wait, ok = v.limits.TryAcquireEach(v.states, v.at, costs...); !ok {
+	} else if wait, ok = v.limits().TryAcquireEach(v.states, v.at, costs...); !ok {
 		wait = v.fromNow(wait)
 	}
 	b.leave(&v)
@@ -28,7 +28,7 @@ func (b *Buckets[K]) TakeEach(key K, costs ...float64) (d tokenbucket.Decision) 
 	if v.attended != nil {
 		d = v.attended.bucket.TakeEach(costs...)
 	} else {
-		d = v.limits.TakeEach(v.states, v.at, costs...)
+		d = v.limits().TakeEach(v.states, v.at, costs...)
 		v.countFromNow(&d)
 	}
 	b.leave(&v)
@@ -42,7 +42,7 @@ func (b *Buckets[K]) WaitEach(ctx context.Context, key K, costs ...float64) erro
 	var v visit[K]
 	b.enter(&v, key)
 	if v.attended == nil && !isDone {
-		if _, ok := v.limits.TryAcquireEach(v.states, v.at, costs...); ok {
+		if _, ok := v.limits().TryAcquireEach(v.states, v.at, costs...); ok {
 			b.leave(&v)
 			return nil
 		}
@@ -62,7 +62,7 @@ func (b *Buckets[K]) RefundEach(key K, costs ...float64) error {
 		return v.attended.bucket.RefundEach(costs...)
 	}
 	v.hasten()
-	return v.limits.RefundEach(v.states, v.at, costs...)
+	return v.limits().RefundEach(v.states, v.at, costs...)
 }
 
 // ChargeEach takes one cost from each limit of the key's bucket, even if the bucket holds
@@ -74,5 +74,5 @@ func (b *Buckets[K]) ChargeEach(key K, costs ...float64) error {
 	if v.attended != nil {
 		return v.attended.bucket.ChargeEach(costs...)
 	}
-	return v.limits.ChargeEach(v.states, v.at, costs...)
+	return v.limits().ChargeEach(v.states, v.at, costs...)
 }

@@ -12,7 +12,7 @@ func (b *Buckets[K]) Peek(key K, cost float64) (d tokenbucket.Decision) {
 		return v.attended.bucket.Peek(cost)
 	}
 	defer b.leaveUnchanged(&v)
-	d = v.limits.Take(v.copied(), v.at, cost)
+	d = v.limits().Take(v.copied(), v.at, cost)
 	v.countFromNow(&d)
 	return d
 }
@@ -26,7 +26,7 @@ func (b *Buckets[K]) PeekEach(key K, costs ...float64) (d tokenbucket.Decision) 
 		return v.attended.bucket.PeekEach(costs...)
 	}
 	defer b.leaveUnchanged(&v)
-	d = v.limits.TakeEach(v.copied(), v.at, costs...)
+	d = v.limits().TakeEach(v.copied(), v.at, costs...)
 	v.countFromNow(&d)
 	return d
 }

@@ -39,12 +39,15 @@ type visit[K comparable] struct {
 	shard    *shard[K]
 	now, at  time.Duration       // the reading of the clock, and the instant it counts as
 	attended *attendance         // if not nil, its bucket decides; otherwise limits and states do
-	limits   tokenbucket.Limits  // of the key
 	states   []tokenbucket.State // of the key
 	slot     int                 // slot of the key; -1 if the key was unknown and a place is taken for it
 	full     int                 // the slot of a full key, which a key that was not known takes over; or -1
 	looked   bool                // whether the call has looked for room
 }
+
+// limits returns the limits of a key that is not attended. Its shard is locked, so they do not
+// change during the visit. A copy in the visit would make Take slower.
+func (v *visit[K]) limits() tokenbucket.Limits { return v.shard.table.limits }
 
 // fromNow turns a wait that counts from v.at into one that counts from the call's own
 // reading of the clock.
@@ -87,7 +90,7 @@ func (b *Buckets[K]) enter(v *visit[K], key K) {
 		b.enterUnknown(v)
 		return
 	}
-	v.limits, v.states = s.table.limits, s.table.load(v.slot, s.states)
+	v.states = s.table.load(v.slot, s.states)
 }
 
 // enterAttended makes the visit a user of its key's own bucket, and reports whether the
@@ -121,8 +124,8 @@ func (b *Buckets[K]) enterUnknown(v *visit[K]) {
 		if s.table.len > 0 {
 			b.sweepBeforeLen(s)
 		}
-		v.limits, v.states = s.table.limits, s.states
-		v.limits.Fill(v.states, v.at)
+		v.states = s.states
+		v.limits().Fill(v.states, v.at)
 		return
 	}
 	s.mu.Unlock()
