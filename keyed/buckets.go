@@ -256,7 +256,7 @@ func (b *Buckets[K]) Waiting(key K) int {
 // Len returns how many keys are remembered, at most WithMaxKeys.
 //
 // Len first forgets keys whose buckets are full. For each call of another method since the
-// last Len, it looks at up to four keys, and at each key at most once. So the number may
+// last Len, it looks at about four keys, and at each key at most once. So the number may
 // still include keys whose buckets are full. Len locks one shard at a time.
 func (b *Buckets[K]) Len() int {
 	for i := range b.due {

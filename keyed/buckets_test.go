@@ -141,3 +141,44 @@ func TestNilContextsPanic(t *testing.T) {
 		b.shards[0].mu.Unlock()
 	}
 }
+
+// A newcomer that takes over the slot of a full key takes its place, too.
+func TestPlacesOfFullKeysAreCounted(t *testing.T) {
+	clock := new(hookedClock)
+	b, err := New[int](tokenbucket.Limit{Capacity: 1, RefillPerSec: 1}, WithClock(clock), WithMaxKeys(255))
+	require.NoError(t, err)
+	for key := range 250 {
+		b.TryAcquire(key, 1)
+	}
+	clock.Set(time.Second)
+	s := &b.shards[0]
+	for key := 1000; key < 1300; key++ {
+		switch key % 4 {
+		case 0:
+			b.Peek(key, 1)
+		case 1:
+			b.Pause(key, time.Minute)
+		case 2:
+			b.TryAcquire(key, 1)
+		default:
+			b.Forget(key)
+		}
+		require.EqualValues(t, s.table.len+len(s.attended), b.len.Load())
+	}
+}
+
+// A call may retire its own key, whose bucket then reads the clock later than the call did. The
+// call counts at that later reading: here the key is dropped because it is full by then.
+func TestCallThatRetiresItsKeyTakesNoteOfTheTime(t *testing.T) {
+	clock := new(hookedClock)
+	b, err := New[string](tokenbucket.Limit{Capacity: 3, RefillPerSec: 1}, WithClock(clock))
+	require.NoError(t, err)
+	b.Pause("key", time.Second)
+	clock.Set(2 * time.Second)
+	s := b.shardOf(maphash.Comparable(b.seed, "key"))
+	s.due = sweepAtOnce - sweepEachCall // the next call sweeps
+	clock.hook = func() { clock.Set(5 * time.Second) }
+	_, ok := b.TryAcquire("key", 3)
+	require.True(t, ok)
+	require.Equal(t, 0.0, b.Tokens("key"))
+}

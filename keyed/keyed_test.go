@@ -413,18 +413,23 @@ func TestPausedKeysAreKeptUntilTheyAreFull(t *testing.T) {
 }
 
 func TestRefundedKeysAreForgottenAtOnce(t *testing.T) {
-	b := newBuckets[int](t, new(waittest.Clock), []tokenbucket.Limit{limit(2, 1)}, keyed.WithMaxKeys(100))
-	b.TryAcquire(1, 2)
-	look := func() {
-		for key := range 10 {
-			b.Tokens(10 + key)
+	for name, refund := range map[string]func(b *keyed.Buckets[int]) error{
+		"Refund":     func(b *keyed.Buckets[int]) error { return b.Refund(1, 2) },
+		"RefundEach": func(b *keyed.Buckets[int]) error { return b.RefundEach(1, 2) },
+	} {
+		b := newBuckets[int](t, new(waittest.Clock), []tokenbucket.Limit{limit(2, 1)}, keyed.WithMaxKeys(100))
+		b.TryAcquire(1, 2)
+		look := func() {
+			for key := range 10 {
+				b.Tokens(10 + key)
+			}
 		}
+		look()
+		require.Equal(t, 1, b.Len(), name)
+		require.NoError(t, refund(b))
+		look()
+		require.Zero(t, b.Len(), name)
 	}
-	look()
-	require.Equal(t, 1, b.Len())
-	require.NoError(t, b.Refund(1, 2))
-	look()
-	require.Zero(t, b.Len())
 }
 
 func TestCallsOfKnownKeysSweep(t *testing.T) {
