@@ -38,11 +38,12 @@ type queue struct {
 	maxLen       int
 	reservations int       // how many waiters are reservations
 	sleeper      *waiter   // the first waiter that sleeps in Wait; nil: none
-	alarms       alarms    // the waiters that sleep in Wait with their timers set
+	asleep       int       // how many waiters are asleep
 	queued       []float64 // the sum of the waiters' costs, for each limit
 
 	planned *waiter       // the last waiter that is planned: all before it are, too; nil: none
 	begins  time.Duration // the instant from which the head's turn is planned
+	recount time.Duration // from this instant on, timers may have rung before the turns of their waiters
 }
 
 // init makes a queue with full states at now.
@@ -78,7 +79,6 @@ func (q *queue) advance(now time.Duration) time.Duration {
 	q.latest = max(q.latest, now)
 	if q.head != nil {
 		q.serve()
-		q.alarms.unsetRung(q.latest)
 	}
 	return q.latest
 }
@@ -186,8 +186,26 @@ func (q *queue) tokensOf(limit int) float64 {
 // waiting returns the number of waiters that sleep with their timers set, plus the number of
 // reservations that are not yet due.
 func (q *queue) waiting(now time.Duration) int {
-	q.advance(now)
-	return q.reservations + len(q.alarms)
+	if q.advance(now) >= q.recount {
+		q.recountAsleep()
+	}
+	return q.reservations + q.asleep
+}
+
+// recountAsleep finds the sleepers whose timers have rung before their turns: they are about
+// to set another one. That needs a walk along the queue only after a change of the plan, since
+// a timer is set for the turn.
+func (q *queue) recountAsleep() {
+	q.recount = Never
+	for w := q.head; w != nil; w = w.next {
+		switch q.plan(w); {
+		case !w.asleep || w.alarm >= w.due:
+		case w.alarm <= q.latest:
+			q.setAsleep(w, false)
+		default:
+			q.recount = min(q.recount, w.alarm)
+		}
+	}
 }
 
 // refund gives tokens back and then serves the queue.
@@ -268,7 +286,19 @@ func (q *queue) push(now time.Duration, p price, w *waiter) {
 // sleep notes that the timer of a waiter is set.
 func (q *queue) sleep(w *waiter) {
 	if !w.left && len(w.nudges) == 0 { // after a nudge it wakes and sets another timer
-		q.alarms.set(w)
+		q.setAsleep(w, true)
+	}
+}
+
+func (q *queue) setAsleep(w *waiter, asleep bool) {
+	if w.asleep == asleep {
+		return
+	}
+	w.asleep = asleep
+	if asleep {
+		q.asleep++
+	} else {
+		q.asleep--
 	}
 }
 
@@ -279,7 +309,7 @@ func (q *queue) wakeUp(now time.Duration, w *waiter) {
 	q.advance(now)
 	w.awake = false
 	if !w.left {
-		q.alarms.unset(w)
+		q.setAsleep(w, false)
 		q.plan(w)
 		w.alarm = w.due
 	}
@@ -347,6 +377,7 @@ func (q *queue) replan() {
 // settle serves the waiters that are due, and nudges the first sleeper if it must wake
 // earlier. It is called after each change of the plan.
 func (q *queue) settle() {
+	q.recount = 0
 	q.serve()
 	q.rouse()
 }
@@ -377,7 +408,7 @@ func (q *queue) rouse() {
 		return
 	}
 	if q.plan(w); w.due < w.alarm {
-		q.alarms.unset(w)
+		q.setAsleep(w, false)
 		w.nudge()
 	}
 }
@@ -394,7 +425,7 @@ func (q *queue) drop(w *waiter, err error) {
 	if w == q.sleeper {
 		q.sleeper = w.nextSleeper()
 	}
-	q.alarms.unset(w)
+	q.setAsleep(w, false)
 	q.count(w, -1)
 	q.unlink(w)
 	w.left, w.err = true, err

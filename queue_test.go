@@ -123,15 +123,15 @@ func requireSound(t *testing.T, q *queue) {
 		case sleeper == nil:
 			sleeper = w
 		}
-		if w.place > 0 {
+		if w.asleep && w.alarm > q.latest {
 			timers++
-			require.Same(t, w, q.alarms[w.place-1])
 		}
 		for i := range queued {
 			queued[i] += w.price().of(i)
 		}
 	}
-	require.Equal(t, []int{n, reservations, timers}, []int{q.len, q.reservations, len(q.alarms)})
+	require.Equal(t, []int{n, reservations}, []int{q.len, q.reservations})
+	require.Equal(t, reservations+timers, q.waiting(q.latest))
 	require.Same(t, sleeper, q.sleeper)
 	require.Equal(t, queued, q.queued)
 	if sleeper != nil && len(sleeper.nudges) == 0 {

@@ -1,7 +1,6 @@
 package tokenbucket
 
 import (
-	"container/heap"
 	"slices"
 	"time"
 )
@@ -27,7 +26,7 @@ type waiter struct {
 	nudges chan struct{}
 	timer  *time.Timer   // of the system clock; nil: none yet
 	alarm  time.Duration // the instant at which the timer rings
-	place  int           // the index in alarms plus 1; 0 while the timer is not set
+	asleep bool          // the timer is set, and has not rung before the turn
 }
 
 // many holds the states and costs of a waiter if there are several limits.
@@ -93,49 +92,4 @@ func (w *waiter) nudge() {
 	case w.nudges <- struct{}{}:
 	default:
 	}
-}
-
-// alarms are the waiters whose timers are set: a heap with the earliest alarm on top.
-type alarms []*waiter
-
-func (a *alarms) set(w *waiter) {
-	if w.place == 0 {
-		heap.Push(a, w)
-	}
-}
-
-func (a *alarms) unset(w *waiter) {
-	if w.place > 0 {
-		heap.Remove(a, w.place-1)
-	}
-}
-
-// unsetRung unsets the alarms that have rung by now.
-func (a *alarms) unsetRung(now time.Duration) {
-	for len(*a) > 0 && (*a)[0].alarm <= now {
-		heap.Pop(a)
-	}
-}
-
-func (a alarms) Len() int           { return len(a) }
-func (a alarms) Less(i, j int) bool { return a[i].alarm < a[j].alarm }
-func (a alarms) Swap(i, j int) {
-	a[i], a[j] = a[j], a[i]
-	a[i].place, a[j].place = i+1, j+1
-}
-
-// Push is for package heap.
-func (a *alarms) Push(w any) {
-	*a = append(*a, w.(*waiter))
-	w.(*waiter).place = len(*a)
-}
-
-// Pop is for package heap.
-func (a *alarms) Pop() any {
-	last := len(*a) - 1
-	w := (*a)[last]
-	(*a)[last] = nil
-	*a = (*a)[:last]
-	w.place = 0
-	return w
 }
