@@ -10,7 +10,8 @@ import "time"
 // The system clock, which is the default, is the monotonic one of package time.
 // Inside a testing/synctest bubble it is the bubble's virtual clock.
 //
-// Implementations must be safe for concurrent use.
+// Implementations must be safe for concurrent use. Now and Since must not call a bucket that
+// uses the clock, because the bucket may be locked meanwhile.
 type Clock interface {
 	// Now returns the current time.
 	Now() time.Time
