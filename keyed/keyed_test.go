@@ -235,7 +235,7 @@ func TestLemmy4560(t *testing.T) {
 // sweepAll calls Tokens for new keys until every shard has been swept. These keys are not
 // remembered.
 func sweepAll(b *keyed.Buckets[string]) {
-	for i := 0; i < 100_000 || b.Len() > 0 && i < 200_000; i++ {
+	for i := 0; i < 100_000 || b.Len() > 0 && i < 400_000; i++ {
 		b.Tokens("sweep " + strconv.Itoa(i))
 	}
 }
