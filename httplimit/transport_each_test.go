@@ -84,6 +84,7 @@ func TestTransportCostEachOfFreeRequests(t *testing.T) {
 
 func TestTransportCostOptionsOverrideEachOther(t *testing.T) {
 	one := func(*http.Request) float64 { return 1 }
+	two := func(*http.Request) float64 { return 2 }
 	prices := tokenbucket.Costs{"/": 2}
 	for _, row := range []struct {
 		opts   []httplimit.TransportOption
@@ -93,6 +94,8 @@ func TestTransportCostOptionsOverrideEachOther(t *testing.T) {
 		{[]httplimit.TransportOption{httplimit.WithTransportCostEach(byPath), httplimit.WithTransportCosts(prices)}, 1},
 		{[]httplimit.TransportOption{httplimit.WithTransportCosts(prices), httplimit.WithTransportCostEach(byPath)}, 2},
 		{[]httplimit.TransportOption{httplimit.WithTransportCost(nil), httplimit.WithTransportCostEach(byPath)}, 2},
+		{[]httplimit.TransportOption{httplimit.WithTransportCost(two), httplimit.WithTransportCosts(nil)}, 2},
+		{[]httplimit.TransportOption{httplimit.WithTransportCost(nil), httplimit.WithTransportCosts(tokenbucket.Costs{})}, 2},
 	} {
 		onStage(t, func(t *testing.T, s *stage) {
 			bucket := tokenbucket.MustNew(requestsAndTokens[0], tokenbucket.WithLimit(requestsAndTokens[1]))

@@ -32,7 +32,7 @@ type transportConfig struct {
 
 func newTransportConfig(buckets HostBuckets, opts []TransportOption) (transportConfig, error) {
 	c := transportConfig{
-		cost:         func(*http.Request) float64 { return 1 },
+		cost:         costOne,
 		defaultPause: 10 * time.Second,
 		longestPause: 5 * time.Minute,
 		tooFast:      []int{http.StatusTooManyRequests},
@@ -119,7 +119,7 @@ func WithBase(base http.RoundTripper) TransportOption {
 // errors that WithCosts lists. WithTransportCosts overrides an earlier
 // WithTransportCost or WithTransportCostEach. By default, every request costs 1.
 func WithTransportCosts(prices tokenbucket.Costs) TransportOption {
-	return func(c *transportConfig) { c.prices, c.each = prices, false }
+	return func(c *transportConfig) { c.cost, c.prices, c.each = costOne, prices, false }
 }
 
 // WithTransportCost sets a function that returns what a request costs, in tokens. The
