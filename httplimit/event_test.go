@@ -110,7 +110,7 @@ func TestUnavailableHandler(t *testing.T) {
 	}))
 	got := g.get("/a")
 	require.Equal(t, 418, got.StatusCode)
-	requireFields(t, map[string]string{"Retry-After": "2"}, got)
+	requireFields(t, map[string]string{"Retry-After": "2", "Cache-Control": "no-store"}, got)
 	text, err := io.ReadAll(got.Body)
 	require.NoError(t, err)
 	require.Equal(t, "/a\n", string(text))

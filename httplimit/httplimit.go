@@ -186,6 +186,7 @@ func (m *middleware) answer(w http.ResponseWriter, v *verdict, goesOn bool) {
 	}
 	waits := false
 	if !goesOn {
+		f.set(cacheControl, &f.refusal.cacheControl, "no-store")
 		waits = f.setRetryAfter(m.wait(v))
 	}
 	if m.exposes {

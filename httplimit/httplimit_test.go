@@ -240,11 +240,18 @@ func TestRefusalHandler(t *testing.T) {
 	require.Equal(t, 503, answer.StatusCode)
 	requireFields(t, map[string]string{
 		"X-RateLimit-Limit": "1", "X-RateLimit-Remaining": "0", "X-RateLimit-Reset": "2",
-		"RateLimit": `"default";r=0;t=2`, "RateLimit-Policy": `"default";q=1;w=2`, "Retry-After": "2",
+		"RateLimit": `"default";r=0;t=2`, "RateLimit-Policy": `"default";q=1;w=2`, "Retry-After": "2", "Cache-Control": "no-store",
 	}, answer)
 	text, err := io.ReadAll(answer.Body)
 	require.NoError(t, err)
 	require.Equal(t, "/b in 2s\n", string(text))
+
+	g = newGateway(t, limit, httplimit.WithRefusal(func(w http.ResponseWriter, _ *http.Request, _ tokenbucket.Decision) {
+		w.Header().Set("Cache-Control", "private")
+		w.WriteHeader(http.StatusTooManyRequests)
+	}))
+	g.get("/")
+	require.Equal(t, []string{"private"}, g.get("/").Header.Values("Cache-Control"), "the function may change the fields")
 
 	g = newGateway(t, limit, httplimit.WithRefusal(nil))
 	g.get("/")

@@ -194,8 +194,8 @@ func WithCostEach(costs func(*http.Request) []float64) Option {
 }
 
 // WithRefusal sets a function that answers refused requests. When it is called, the header
-// fields have been set and the status has not. By default, and for nil, the answer is 429
-// (RFC 6585) with a body that says why (RFC 9457) and Cache-Control: no-store.
+// fields have been set and the status has not. The function may change the fields. By
+// default, and for nil, the answer is 429 (RFC 6585) with a body that says why (RFC 9457).
 func WithRefusal(refuse func(http.ResponseWriter, *http.Request, tokenbucket.Decision)) Option {
 	return serverOption(func(c *config) { c.refuse = refuse })
 }
@@ -209,9 +209,10 @@ func WithFailClosed(retryAfter time.Duration) Option {
 }
 
 // WithUnavailable sets a function that answers requests that WithFailClosed refuses. It
-// gets the errors of the limiters. When it is called, Retry-After has been set and the
-// status has not. Without WithFailClosed it is an ErrInvalidOption. By default, and for
-// nil, the answer is 503 with a body that says why (RFC 9457) and Cache-Control: no-store.
+// gets the errors of the limiters. When it is called, Retry-After and Cache-Control have
+// been set and the status has not. The function may change these fields. Without
+// WithFailClosed it is an ErrInvalidOption. By default, and for nil, the answer is 503 with
+// a body that says why (RFC 9457).
 func WithUnavailable(answer func(http.ResponseWriter, *http.Request, error)) Option {
 	return serverOption(func(c *config) { c.unavailable = answer })
 }

@@ -169,8 +169,8 @@ func ExampleWithReportOnly() {
 	// 204
 }
 
-// WithRefusal answers in the form that the clients of an API know. When it is called, all
-// fields have been set.
+// WithRefusal answers in the form that the clients of an API know. When it is called, the
+// header fields have been set.
 func ExampleWithRefusal() {
 	limiter, _ := twoEach()
 	limit, err := httplimit.New(limiter,

@@ -60,7 +60,6 @@ var bodies = sync.Pool{New: func() any { return new([]byte) }}
 func (p *form) answer(w http.ResponseWriter, f *fields, detail []byte) {
 	delete(f.header, contentLength) // set by an outer layer for another body
 	f.set(contentType, &f.refusal.contentType, "application/problem+json")
-	f.set(cacheControl, &f.refusal.cacheControl, "no-store")
 	w.WriteHeader(p.status)
 	body := bodies.Get().(*[]byte)
 	*body = append(append(append((*body)[:0], p.before...), detail...), p.after...)
