@@ -14,8 +14,8 @@
 // Package keyed holds one bucket for each of millions of keys. Package httplimit puts
 // buckets in front of a net/http handler or behind an http.Client. Package iolimit
 // limits bytes per second. Module redisbucket shares buckets between machines.
-// golang.org/x/time/rate is enough if all requests cost the same and refused callers
-// need not know how long to wait.
+// golang.org/x/time/rate is enough if all costs are whole numbers, callers need not know
+// how long to wait, and no waiting caller gives up.
 package tokenbucket
 
 import (

@@ -1,5 +1,6 @@
 // Package metrics counts what the limiters decide, for Prometheus and OpenTelemetry, and
-// logs refusals. Copy the files that you need: the observers, and one of the collectors.
+// logs refusals. Copy this file, client.go and one of the collectors. For servers, copy
+// server.go as well.
 //
 // The observers of httplimit, grpclimit and redisbucket feed a [Sink]. [Prometheus] and
 // [OTel] are sinks with the same metrics. The key of a request is never a label: there
