@@ -21,7 +21,7 @@ type lease struct {
 	seen    *reading      // the server's latest answer
 	stands  bool          // seen is an upper bound: this process has given nothing back since
 	used    time.Duration // the instant of the latest request
-	until   time.Duration // the latest instant that a refusal named, at most maxRefused after the refusal
+	until   time.Duration // the latest instant at which a refusal ends, at most maxRefused after that refusal
 
 	place     *list.Element // in the list of idle leases; nil while a round trip is under way
 	waiting   []*caller     // callers that wait for the round trip, in order of arrival
@@ -69,10 +69,10 @@ func (l *lease) grant(now time.Duration, cost float64) outcome {
 	return o
 }
 
-// refuse rejects a cost that the last known state cannot cover: since the server's last
-// answer, other requests have only taken tokens. It counts the refill from the instant at
-// which the server was asked. The real refill is not more, so refuse rejects nothing that
-// the server would admit.
+// refuse rejects a cost that the server's last answer cannot cover, if this process has given
+// nothing back since. It counts the refill from the instant at which the server was asked. The
+// real refill is not more. So refuse rejects nothing that the server would admit, unless other
+// processes have given tokens back.
 func (l *lease) refuse(limits tokenbucket.Limits, now time.Duration, cost float64) (o outcome, ok bool) {
 	if !l.stands || now-l.seen.asked >= maxRefused {
 		return o, false

@@ -22,8 +22,8 @@ import (
 //
 // A lease is not renewed before it is used up. It holds no more than its size, so an early
 // renewal could take only the missing part, and many callers would soon spend that. The
-// renewal of an empty lease takes a whole lease, which includes the first caller's cost, and
-// the costs of the other callers. Such a lease lasts longer.
+// renewal of an empty lease takes a whole lease, from which the first caller is served, and
+// in addition the costs of the other callers. Such a lease lasts longer.
 //
 // All instants count from origin, by the local monotonic clock. One timer, the sweeper, ends
 // all leases. It is set only while there are leases.

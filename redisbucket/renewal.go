@@ -64,8 +64,8 @@ func (r renewal) gather() {
 	}
 }
 
-// newRequest returns a request for up to a whole lease, which includes the cost of the first
-// caller, and for the costs of the other callers. The server admits the request if the bucket
+// newRequest returns a request for up to a whole lease, from which the first caller is served,
+// and in addition for the costs of the other callers. The server admits it if the bucket
 // has the tokens that the first caller lacks. It takes as many of the further tokens as the
 // bucket has.
 func (r renewal) newRequest() (ctx context.Context, req request, now time.Duration) {

@@ -130,8 +130,9 @@ func (a limitArgs) admitAll(r request) answer {
 }
 
 // answer is the script's answer. It begins with 1 if the request was admitted, otherwise
-// with 0, and with the further tokens that were taken. Then come the server's clock in
-// seconds and microseconds, and the value before, if the bucket was not full.
+// with 0. After 1 there is a + and the number of further tokens, if any were taken. Then come
+// the server's clock in seconds and microseconds, and the value before, if the bucket was not
+// full.
 type answer string
 
 func (a answer) admitted() bool { return strings.HasPrefix(string(a), "1") }
