@@ -19,9 +19,9 @@ import (
 // For all refills, only two sets matter. A window that becomes the maximum begins at a
 // vertex of the lower convex hull of the staircase. And for each window, the formula gives
 // a line over the refill: the windows that are the maximum at some refill form the upper
-// envelope of these lines. Both sets are small for arrivals at a constant rate: the hull of
-// n arrivals has about log n vertices. If the rate rises for hours, the hull has hundreds;
-// then a demand adds its arrivals in batches.
+// envelope of these lines. Both sets are small for random arrivals whose mean rate is
+// constant: the hull of n arrivals has about log n vertices. If the rate rises for hours, the
+// hull has hundreds; then a demand adds its arrivals in batches.
 type demand struct {
 	spent   float64       // tokens, since the first vertex
 	latest  time.Duration // the instant of the latest arrival
@@ -143,7 +143,8 @@ func (w window) more(longer window) window {
 }
 
 // isBelow reports whether a has fewer tokens for its span than b. The products are
-// compared exactly, so that arrivals at a constant rate leave only one vertex.
+// compared exactly, so that evenly spaced arrivals of the same whole cost leave at most two
+// vertices and two windows.
 func isBelow(a, b window) bool {
 	left, right := a.tokens*b.span, b.tokens*a.span
 	if left != right {

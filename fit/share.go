@@ -10,8 +10,8 @@ import (
 // searcher finds the least capacity such that it and every larger one refuse at most a
 // number of requests.
 //
-// A bucket that has refused some requests owes the tokens of those it admitted. The capacity
-// decides which ones it admits only through comparisons:
+// A bucket that has refused some requests owes the tokens of those that it admitted. The
+// capacity matters only in one comparison:
 //
 //	admitted if debt + cost <= capacity
 //
@@ -192,7 +192,7 @@ func (s *searcher) bounds(low, high float64) (fewest, most int) {
 				if fewest++; fewest > s.allowed {
 					return fewest, most
 				}
-			default: // a bucket that admits it owes no more than its capacity
+			default: // after an admission, a bucket owes at most its capacity
 				most++
 				largest.spent += min(cost, high-mostOwed)
 			}
