@@ -34,8 +34,8 @@ import (
 // first of them finds the bucket full. The largest word is epochOver, the word of an epoch
 // that has ended.
 //
-// This has two consequences. A compare-and-swap that succeeds has replaced the latest word.
-// And if a goroutine loads the same word twice, nothing was spent in between.
+// This has two consequences. If a compare-and-swap succeeds, the word has not changed since
+// it was loaded. And if a goroutine loads the same word twice, nothing was spent in between.
 type epoch struct {
 	limits      Limits
 	ledgers     []ledger
@@ -43,7 +43,7 @@ type epoch struct {
 	anchorShift uint8
 	spentMask   uint64
 	lastAnchor  uint64    // the largest anchor that fits
-	room        [2]uint64 // the most tokens to spend: from the first states, from full limits
+	room        [2]uint64 // the most tokens to spend: room[0] from the first states, room[1] from full limits
 	covered     uint64    // the most tokens that full limits pay for without any refill
 	slowest     uint64    // ns: in this time each limit refills a token
 	fastest     uint64    // ns: in less time no limit refills a token
@@ -152,10 +152,11 @@ func (e *epoch) take(t *timeline.Timeline, cost float64) (a answer, decided bool
 //
 // The result is that of step. A limit is full if gain has reached need, that is, when the spent
 // tokens have been refilled. A token is refilled in at least e.fastest and at most e.slowest
-// nanoseconds. Gain and need round once each, so gain is not below need if the time has passed.
-// If it has not passed, gain lacks the refill of at least 1 ns out of at most 2^46 ns. That is
-// more than the rounding errors. The sums do not overflow, because slowest and fastest are at
-// most 1 << (64 - anchorShift).
+// nanoseconds. Gain and need are rounded once each. So gain is not below need once
+// spent*slowest nanoseconds have passed since the anchor. Before spent*fastest nanoseconds have
+// passed, gain lacks the refill of at least 1 ns out of at most 2^46 ns. That is more than the
+// rounding errors. The sums do not overflow, because slowest and fastest are at most
+// 1 << (64 - anchorShift).
 func (e *epoch) admitQuickly(word, at, cost uint64) (next uint64, ok bool) {
 	anchor, spent := e.split(word)
 	if anchor == 0 || at > maxElapsed {
@@ -218,7 +219,7 @@ func (e *epoch) split(word uint64) (anchor, spent uint64) {
 	return word >> (e.anchorShift & 63), word & e.spentMask
 }
 
-// state returns the state of a ledger after a word.
+// state returns the state of a ledger that the parts of a word stand for.
 func (l *ledger) state(base time.Duration, anchor, spent uint64) State {
 	s := l.first
 	if anchor > 0 {
@@ -228,7 +229,7 @@ func (l *ledger) state(base time.Duration, anchor, spent uint64) State {
 	return s
 }
 
-// appendStates appends the states after a word.
+// appendStates appends the states that a word stands for.
 func (e *epoch) appendStates(states []State, word uint64) []State {
 	anchor, spent := e.split(word)
 	for i := range e.ledgers {

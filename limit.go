@@ -166,8 +166,8 @@ func (l Limit) Take(s State, now time.Duration, cost float64) (State, Decision) 
 
 // tolerance is the largest shortfall that counts as none, relative to the capacity, or to the
 // debt (-Balance) if the debt is larger. The level and the cost are sums of rounded numbers,
-// and 0.3 has to pay for 0.1 three times. The shortfall stays in the ledger as debt, so it
-// does not add up.
+// and 0.3 has to pay for 0.1 three times. The shortfall stays in the ledger as debt. So many
+// requests together never get more than one such shortfall too much.
 const tolerance = 1.0 / (1 << 50)
 
 func (l Limit) slack(s State) float64 {
@@ -242,8 +242,8 @@ func (l Limit) until(s State, now time.Duration, need float64) time.Duration {
 	return timeline.Later(l.search(elapsed, need), timeline.Until(now, s.Anchor))
 }
 
-// search returns the least wait after which the gain is at least need. Now it is less than
-// need. In exact arithmetic, the wait is
+// search returns the least wait after which the gain is at least need. The gain of elapsed
+// must be less than need. In exact arithmetic, the wait is
 //
 //	ceil(need / RefillPerSec) - elapsed
 //

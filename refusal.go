@@ -18,7 +18,7 @@ import (
 // word, then cost and instant, and then checks that the epoch still has this word: if so, cost
 // and instant belong to it.
 type refusal struct {
-	seen atomic.Uint64 // the word of the latest refusal with a new word; at first, the epoch's first word
+	seen atomic.Uint64 // the word of the latest refusal that was computed; at first, the epoch's first word
 	next atomic.Uint64 // the refusal's word plus 1; 0: there is none yet; epochOver: one is being written
 	cost atomic.Uint64 // whole tokens, at least 1
 	due  atomic.Int64  // the instant at which the cost is admitted

@@ -20,9 +20,10 @@ type waiter struct {
 	cost  float64  // the cost if it is the same for all limits
 	many  *many    // nil: one limit
 
-	// These are zero for a reservation. A waiter sets its timer once and sleeps until it
-	// rings. Only the timer of the first sleeper in the queue must not ring too late: if its
-	// turn moves to an earlier instant, it is nudged to set another timer.
+	// A reservation does not use these, and its nudges are nil. A waiter that sleeps in Wait
+	// sets its timer once and sleeps until it rings. Only the timer of the first sleeper in
+	// the queue must not ring too late: if its turn moves to an earlier instant, it is nudged
+	// to set another timer.
 	nudges chan struct{}
 	timer  *time.Timer   // of the system clock; nil: none yet
 	alarm  time.Duration // the instant at which the timer rings

@@ -60,7 +60,7 @@ func (t *Transport) isRefusal(resp *http.Response, demanded time.Duration) bool 
 // left, minus the cost of the requests that are on their way. The bucket has counted
 // these, but the server perhaps has not. If nothing is left, slowDown pauses the host.
 //
-// slowDown does not spread the tokens that are left over the time to the reset. That
+// If some tokens are left, slowDown does not space the requests evenly until the reset. That
 // would prevent bursts that both sides allow, and slow down a client that reads an hourly
 // quota.
 func (t *Transport) slowDown(left quota, hold time.Duration, reason PauseReason, e *TransportEvent) {
@@ -79,10 +79,11 @@ func (t *Transport) slowDown(left quota, hold time.Duration, reason PauseReason,
 }
 
 // jitter returns the time to add to a pause, so that many processes that wait for the
-// same second do not all come back at its beginning. All requests of one Transport whose
-// pauses end in that second get the same jitter. If each request drew its own jitter, the
-// pause would last for the longest one. With many requests, the longest jitter is close to
-// the maximum in every process, so the processes would come back together.
+// same second do not all come back at its beginning. All requests of one Transport to one
+// host whose pauses end in that second get the same random fraction of the largest jitter.
+// If each request drew its own fraction, the pause would last for the longest jitter. With
+// many requests, that is close to the maximum in every process, so the processes would come
+// back together.
 func (t *Transport) jitter(host string, now time.Time, pause time.Duration) time.Duration {
 	if t.retries == 0 {
 		return 0

@@ -32,8 +32,9 @@ type attendance struct {
 // attend gives the visited key its own bucket, if it has none, and unlocks its shard. The
 // bucket stays at least until leave or unattend.
 //
-// For each key that becomes attended, attend tries to retire two others: sweepDue tries one.
-// So those that could be retired do not come to outnumber those in use or paused.
+// Whenever a key becomes attended, attend tries to retire two others: sweepDue tries one, and
+// retireOne another. So the keys that could be retired do not become more than the keys that
+// are in use or paused.
 func (b *Buckets[K]) attend(v *visit[K]) *tokenbucket.Bucket {
 	if v.attended != nil {
 		return v.attended.bucket

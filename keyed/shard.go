@@ -40,8 +40,8 @@ type visit[K comparable] struct {
 	now, at  time.Duration       // the reading of the clock, and the instant it counts as
 	attended *attendance         // if not nil, its bucket decides; otherwise limits and states do
 	states   []tokenbucket.State // of the key
-	slot     int                 // slot of the key; -1 if the key was unknown and a place is taken for it
-	full     int                 // the slot of a full key, which a key that was not known takes over; or -1
+	slot     int                 // slot of the key; -1 if the key is not in the table
+	full     int                 // the slot of a full key, which an unknown key takes over; or -1. If both are -1, a place is taken for the key
 	looked   bool                // whether the call has looked for room
 }
 
@@ -187,7 +187,9 @@ func (b *Buckets[K]) sweepBeforeLen(s *shard[K]) {
 // stay due until Len sweeps them.
 func (b *Buckets[K]) sweepSome(s *shard[K]) {
 	b.sweepBeforeLen(s)
-	s.due = min(s.due, sweepAtOnce*len(s.table.groups)) // all keys
+	// The bound is above the number of keys, and a multiple of sweepAtOnce, so that every
+	// sixteenth call still sweeps.
+	s.due = min(s.due, sweepAtOnce*len(s.table.groups))
 	n := 0
 	if b.len.Load() >= b.maxKeys {
 		n = min(s.due, lookAtKeys)
