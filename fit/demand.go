@@ -24,7 +24,7 @@ import (
 // hull has hundreds; then a demand adds its arrivals in batches.
 type demand struct {
 	spent   float64       // tokens, since the first vertex
-	latest  time.Duration // the instant of the latest arrival
+	latest  time.Duration // the latest instant of an arrival, also of a free one
 	hull    []vertex      // slopes rise, all of them above least
 	windows []window      // spans and tokens rise
 	batch   *batch        // arrivals that are not in hull yet; nil if there are none
@@ -42,12 +42,11 @@ type window struct {
 	tokens float64
 }
 
-// add adds an arrival that costs more than 0. capacity must not be called for refills
-// below least.
-func (d *demand) add(a Arrival, least float64) {
-	d.latest = max(d.latest, a.At)
+// add adds an arrival at the latest instant. The cost is above 0. capacity must not be called
+// for refills below least.
+func (d *demand) add(cost, least float64) {
 	foot := vertex{d.latest, d.spent}
-	d.spent += a.Cost
+	d.spent += cost
 	top := vertex{d.latest, d.spent}
 	if d.batch == nil && len(d.hull) >= longHull {
 		d.batch = &batch{}

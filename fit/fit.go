@@ -8,7 +8,7 @@
 //
 // Instants count from an origin that the caller chooses. Costs are in tokens, refills in
 // tokens per second. Pass arrivals in the order of time. If the instant of an arrival is
-// earlier than that of the previous arrival, the later instant is used, as in a bucket.
+// earlier than the latest one for the same bucket, the latest one is used.
 package fit
 
 import (

@@ -11,8 +11,8 @@ import (
 
 // Traffic holds the arrivals of many keys, where each key has a bucket of its own and all
 // buckets have the same limit. It stores a summary of each key, about 100 bytes for a
-// rare key. After one pass over the arrivals, it returns results for every refill.
-// Capacity needs Keep if its share of refused requests is above 0.
+// rare key. After one pass over the arrivals, it returns results for every refill that
+// NewTraffic allows. Capacity needs Keep if its share of refused requests is above 0.
 //
 // Use NewTraffic. A Traffic must not be used by several goroutines at once.
 type Traffic struct {
@@ -47,9 +47,10 @@ func (t *Traffic) Add(key string, a Arrival) error {
 	}
 	id := t.id(key)
 	d := &t.demands[id]
+	d.latest = max(d.latest, a.At)
 	t.count++
 	if a.Cost > 0 {
-		d.add(a, t.least)
+		d.add(a.Cost, t.least)
 		if t.keeps {
 			t.traces[id] = append(t.traces[id], Arrival{d.latest, a.Cost})
 		}
@@ -63,7 +64,7 @@ func (t *Traffic) id(key string) int32 {
 		id = int32(len(t.demands))
 		t.ids[key] = id
 		t.keys = append(t.keys, key)
-		t.demands = append(t.demands, demand{})
+		t.demands = append(t.demands, demand{latest: math.MinInt64})
 		if t.keeps {
 			t.traces = append(t.traces, nil)
 		}
@@ -100,11 +101,11 @@ func (t *Traffic) Capacity(refillPerSec, refused float64) (float64, error) {
 }
 
 // CapacityOfKeys returns the least capacity, in tokens, such that requests are refused for at
-// most a given share of the keys. The share is the argument spared: with 0.01, requests of one
-// key in a hundred may be refused. Every key has a bucket with this refill. Its errors are
-// those of [Traffic.Capacity]. It does not need Keep.
-func (t *Traffic) CapacityOfKeys(refillPerSec, spared float64) (float64, error) {
-	if err := t.check(refillPerSec, spared); err != nil {
+// most a given share of the keys. The share is the argument refusedKeys: with 0.01, requests
+// of one key in a hundred may be refused. Every key has a bucket with this refill. The errors
+// are those of [Traffic.Capacity]. CapacityOfKeys does not need Keep.
+func (t *Traffic) CapacityOfKeys(refillPerSec, refusedKeys float64) (float64, error) {
+	if err := t.check(refillPerSec, refusedKeys); err != nil {
 		return 0, err
 	}
 	needs := make([]float64, len(t.demands))
@@ -112,7 +113,7 @@ func (t *Traffic) CapacityOfKeys(refillPerSec, spared float64) (float64, error) 
 		needs[i] = t.demands[i].capacity(refillPerSec, t.least)
 	}
 	slices.Sort(needs)
-	return checkCapacity(needs[len(needs)-1-allowed(spared, len(needs))])
+	return checkCapacity(needs[len(needs)-1-allowed(refusedKeys, len(needs))])
 }
 
 // Need is the least capacity with which no request of one key is refused.

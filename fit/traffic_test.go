@@ -41,10 +41,10 @@ func TestEachKeyHasItsOwnBucket(t *testing.T) {
 
 func TestCapacityOfKeysSparesSome(t *testing.T) {
 	traffic := busy(t, false)
-	for _, row := range []struct{ spared, want float64 }{{0, 5}, {0.33, 5}, {0.34, 3}, {0.67, 1}} {
-		got, err := traffic.CapacityOfKeys(1, row.spared)
+	for _, row := range []struct{ refusedKeys, want float64 }{{0, 5}, {0.33, 5}, {0.34, 3}, {0.67, 1}} {
+		got, err := traffic.CapacityOfKeys(1, row.refusedKeys)
 		require.NoError(t, err)
-		require.Equal(t, row.want, got, "spared %v", row.spared)
+		require.Equal(t, row.want, got, "share %v", row.refusedKeys)
 	}
 	require.Equal(t, []fit.Need{{Key: "a", Capacity: 5}, {Key: "b", Capacity: 3}}, traffic.Neediest(1, 2))
 	require.Equal(t, 3.0, traffic.NeedOf("b", 1))
@@ -121,6 +121,36 @@ func TestTrialDecidesAsTakeDoes(t *testing.T) {
 	require.Equal(t, sec, trial.Wait(0.5))
 	require.Equal(t, 2*sec, trial.Wait(1))
 	require.Equal(t, trial.Wait(0), trial.Wait(math.NaN()))
+}
+
+func TestInstantsBeforeTheLatestCountAsTheLatest(t *testing.T) {
+	for seed := range 300 {
+		random := rand.New(rand.NewPCG(uint64(seed), 7))
+		var arrivals, inOrder []fit.Arrival // inOrder counts from another origin
+		latest := time.Duration(math.MinInt64)
+		for range 1 + random.IntN(12) {
+			a := fit.Arrival{At: time.Duration(random.IntN(20)-10) * sec, Cost: float64(random.IntN(3))}
+			latest = max(latest, a.At)
+			arrivals, inOrder = append(arrivals, a), append(inOrder, fit.Arrival{At: latest + 10*sec, Cost: a.Cost})
+		}
+		for _, refused := range []float64{0, 0.3} {
+			want, wantErr := fit.Capacity(slices.Values(inOrder), 1, refused)
+			got, err := fit.Capacity(slices.Values(arrivals), 1, refused)
+			require.Equal(t, wantErr, err)
+			require.Equal(t, want, got, "seed %d, share %v: %v", seed, refused, arrivals)
+		}
+		trial, err := fit.NewTrial(tokenbucket.Limit{Capacity: 3, RefillPerSec: 1})
+		require.NoError(t, err)
+		inOrderTrial, err := fit.NewTrial(trial.Limit())
+		require.NoError(t, err)
+		for i, a := range arrivals {
+			want, err := inOrderTrial.Add("k", inOrder[i])
+			require.NoError(t, err)
+			got, err := trial.Add("k", a)
+			require.NoError(t, err)
+			require.Equal(t, want, got, "seed %d, arrival %d of %v", seed, i, arrivals)
+		}
+	}
 }
 
 func TestTrialRejectsBadInput(t *testing.T) {

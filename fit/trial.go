@@ -24,6 +24,7 @@ type Trial struct {
 
 type tried struct {
 	state    tokenbucket.State
+	latest   time.Duration // the latest instant of an arrival
 	requests int
 	refused  int
 }
@@ -45,7 +46,8 @@ func NewTrial(limit tokenbucket.Limit) (*Trial, error) {
 	return &Trial{limit: limit, buckets: map[string]*tried{}}, nil
 }
 
-// Add decides about an arrival and reports whether it is admitted. It returns
+// Add decides about an arrival and reports whether it is admitted. If the instant of the
+// arrival is earlier than the key's latest one, the latest one is used. Add returns
 // tokenbucket.ErrInvalidCost for a cost that is negative or NaN, and counts nothing then.
 func (t *Trial) Add(key string, a Arrival) (admitted bool, err error) {
 	if !(a.Cost >= 0) {
@@ -53,17 +55,18 @@ func (t *Trial) Add(key string, a Arrival) (admitted bool, err error) {
 	}
 	b := t.buckets[key]
 	if b == nil {
-		b = &tried{state: t.limit.Full(a.At)}
+		b = &tried{state: t.limit.Full(a.At), latest: a.At}
 		t.buckets[key] = b
 	}
 	t.requests++
 	b.requests++
-	state, d := t.limit.Take(b.state, a.At, a.Cost)
+	b.latest = max(b.latest, a.At)
+	state, d := t.limit.Take(b.state, b.latest, a.Cost)
 	b.state = state
 	if !d.OK {
 		b.refused++
 		if t.refused == 0 {
-			t.first = Refusal{key, a.At, a.Cost, d.Wait}
+			t.first = Refusal{key, b.latest, a.Cost, d.Wait}
 		}
 		t.refused++
 		t.waits = append(t.waits, d.Wait)
