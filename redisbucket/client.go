@@ -24,7 +24,9 @@ type Client interface {
 type Batcher interface {
 	Client
 	// RunAll is like Run, for several runs. It returns one answer for each run, in the same
-	// order.
+	// order. If it returns fewer or more answers, none of them is used, since it is not known
+	// which run each belongs to: every request that was sent fails with ErrUnavailable, as
+	// if its answer had been lost.
 	RunAll(ctx context.Context, runs []Run) []Answer
 }
 

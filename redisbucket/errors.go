@@ -25,6 +25,13 @@ type errNoAnswer struct{ timeout time.Duration }
 func (e errNoAnswer) Error() string { return fmt.Sprintf("no answer within %v", e.timeout) }
 func (e errNoAnswer) Timeout() bool { return true }
 
+// errMiscounted says that RunAll of a Batcher returned another number of answers than runs.
+type errMiscounted struct{ answers, runs int }
+
+func (e errMiscounted) Error() string {
+	return fmt.Sprintf("the client's RunAll returned %d answers for %d runs", e.answers, e.runs)
+}
+
 // explain returns an error that says what failed, and at which server.
 func explain(r request, server string, err error, kind ErrorKind) error {
 	switch text := err.Error(); {
@@ -42,6 +49,9 @@ func gaveUp(r request, server string, cause error) error {
 
 // advise returns what to do about a failure.
 func advise(err error, kind ErrorKind) string {
+	if _, ok := err.(errMiscounted); ok {
+		return "make RunAll return one answer for each run, in the same order"
+	}
 	switch text := err.Error(); kind {
 	case KindClosed:
 		return "close the client only after the last call"

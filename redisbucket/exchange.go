@@ -199,7 +199,7 @@ func (s *server) run(ctx context.Context, e *exchange) {
 func (s *server) sendTogether(client Batcher, together []*exchange) (answered bool) {
 	ctx := s.deadlines.after(withCallers(together))
 	start := s.now()
-	answers := client.RunAll(ctx, s.runs(together, request.named))
+	answers := runAll(ctx, client, s.runs(together, request.named))
 	s.noteTime(start)
 	var unknown []*exchange
 	for i, e := range together {
@@ -212,11 +212,22 @@ func (s *server) sendTogether(client Batcher, together []*exchange) (answered bo
 	if answered = s.haveAll(answers); len(unknown) == 0 {
 		return answered
 	}
-	answers = client.RunAll(ctx, s.runs(unknown, request.whole))
+	answers = runAll(ctx, client, s.runs(unknown, request.whole))
 	for i, e := range unknown {
 		s.finish(e, answers[i].Text, answers[i].Err)
 	}
 	return answered && s.haveAll(answers)
+}
+
+// runAll sends several runs, and returns one answer for each: an error if the client did not
+// return as many.
+func runAll(ctx context.Context, client Batcher, runs []Run) []Answer {
+	answers := client.RunAll(ctx, runs)
+	if len(answers) == len(runs) {
+		return answers
+	}
+	lost := Answer{Err: errMiscounted{len(answers), len(runs)}}
+	return slices.Repeat([]Answer{lost}, len(runs))
 }
 
 // haveAll reports whether the server gave all answers.
@@ -295,10 +306,14 @@ func (s *server) fail(e *exchange, cause error) error {
 
 // kind returns what an error says about the server.
 func (s *server) kind(err error) ErrorKind {
-	if _, ok := err.(errNoAnswer); ok {
+	switch err.(type) {
+	case errNoAnswer:
 		return KindSilent
+	case errMiscounted:
+		return KindBroken // the server is not to blame, and nothing shows that it answered
+	default:
+		return s.client.Kind(err)
 	}
-	return s.client.Kind(err)
 }
 
 // hasAnsweredSince reports whether the server has answered another request since an

@@ -1,9 +1,12 @@
 package redisbucket
 
 import (
+	"context"
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/aa014e13/tokenbucket"
 )
 
 // Source is the script, for tests that run it with their own clock.
@@ -36,4 +39,35 @@ func Drain(idle time.Duration, answered func(sends int) bool, ns ...int) (sizes 
 		time.Sleep(idle)
 	}
 	return sizes
+}
+
+// Batch is a batch of requests without callers.
+type Batch struct{ batch batch }
+
+// NewBatch returns a batch. send gets how many requests are sent together, and returns
+// whether they were answered.
+func NewBatch(send func(n int) (answered bool)) *Batch {
+	return &Batch{batch{send: func(together []*exchange) bool { return send(len(together)) }}}
+}
+
+// Add adds n requests.
+func (b *Batch) Add(n int) {
+	for range n {
+		b.batch.add(new(exchange))
+	}
+}
+
+// SendTogether sends n requests in one batch, without WithBreak and WithErrorHandler. It
+// returns the error that each caller gets, and whether the server answered all.
+func SendTogether(client Batcher, n int) (errs []error, answered bool) {
+	c, _ := newConfig(tokenbucket.PerSecond(1), nil)
+	together := make([]*exchange, n)
+	for i := range together {
+		together[i] = &exchange{ctx: context.Background(), request: request{key: "key", price: price{cost: 1}}}
+	}
+	answered = newServer(client, c).sendTogether(client, together)
+	for _, e := range together {
+		errs = append(errs, e.err)
+	}
+	return errs, answered
 }
