@@ -87,16 +87,26 @@ type waitless struct {
 
 func (w waitless) Wait(context.Context, string, float64) error { return w.err }
 
+// The decision of a message is zero if there was none, like that of a call.
 func TestObserverSeesMessagesWhoseWaitFails(t *testing.T) {
 	late := &tokenbucket.DeadlineError{Wait: sec}
-	for _, want := range []httplimit.Event{
-		{Err: errDown}, // the message goes on
-		{Err: tokenbucket.ErrTooManyWaiters, Refused: true, Decision: tokenbucket.Decision{Wait: tokenbucket.Never, LimitIndex: -1}},
-		{Err: late, Refused: true, Decision: tokenbucket.Decision{Wait: sec, LimitIndex: -1}},
+	never := tokenbucket.Decision{Wait: tokenbucket.Never, LimitIndex: -1}
+	for _, test := range []struct {
+		opts []grpclimit.Option
+		want httplimit.Event
+	}{
+		{nil, httplimit.Event{Err: errDown}}, // the message goes on
+		{[]grpclimit.Option{grpclimit.WithFailClosed(sec)}, httplimit.Event{Err: errDown, Refused: true}},
+		{nil, httplimit.Event{Err: tokenbucket.ErrTooManyWaiters, Refused: true, Decision: never}},
+		{nil, httplimit.Event{Err: tokenbucket.ErrCostExceedsCapacity, Refused: true, Decision: never}},
+		{nil, httplimit.Event{Err: tokenbucket.ErrInvalidCost, Refused: true, Decision: never}},
+		{nil, httplimit.Event{Err: late, Refused: true, Decision: tokenbucket.Decision{Wait: sec, LimitIndex: -1}}},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			var seen events
-			s := &setup{limiter: waitless{admitting, want.Err}, opts: []grpclimit.Option{grpclimit.WithMessageCost(one), seen.observe()}}
+			want := test.want
+			opts := append(test.opts, grpclimit.WithMessageCost(one), seen.observe())
+			s := &setup{limiter: waitless{admitting, want.Err}, opts: opts}
 			opened, err := s.client(t, false).FullDuplexCall(t.Context())
 			require.NoError(t, err)
 			require.NoError(t, opened.Send(&pb.StreamingOutputCallRequest{}))
@@ -107,4 +117,24 @@ func TestObserverSeesMessagesWhoseWaitFails(t *testing.T) {
 			require.Equal(t, []grpclimit.Event{{Method: pb.TestService_FullDuplexCall_FullMethodName, Message: true, Event: want}}, seen.messages())
 		})
 	}
+}
+
+// A message whose stream ends while it waits has no decision.
+func TestObserverSeesAMessageWhoseStreamEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var seen events
+		s := &setup{limiter: perKey(t, tokenbucket.Limit{Capacity: 1, RefillPerSec: 1e-3}), opts: []grpclimit.Option{
+			grpclimit.WithMessageCost(one), grpclimit.WithFailClosed(sec), seen.observe()}}
+		ctx, stop := context.WithCancel(t.Context())
+		opened, err := s.client(t, false).FullDuplexCall(ctx)
+		require.NoError(t, err)
+		require.NoError(t, opened.Send(&pb.StreamingOutputCallRequest{}))
+		time.Sleep(2 * sec)
+		stop()
+		synctest.Wait()
+		require.Equal(t, []grpclimit.Event{{
+			Method: pb.TestService_FullDuplexCall_FullMethodName, Message: true, Waited: 2 * sec,
+			Event: httplimit.Event{Cost: 1, LimiterIndex: -1, Refused: true, Err: context.Canceled},
+		}}, seen.messages())
+	})
 }

@@ -106,10 +106,13 @@ func with(opt httplimit.Option) Option {
 	return func(c *config) { c.http = append(c.http, opt) }
 }
 
-// Event is a decision about a call, a stream, or a message of a stream. If a message
-// had to wait for its turn, the limit that it waited for is not known: LimiterIndex and
-// Decision.LimitIndex are -1, and Policy is empty. Decision.OK is then true if the
-// limiter admitted the message.
+// Event is a decision about a call, a stream, or a message of a stream. If no limiter could
+// decide, Decision is zero and LimiterIndex is -1, as in httplimit. For a message, that also
+// holds if the stream ended before the decision.
+//
+// Without WithReportOnly, the limit that decided about a message is not known: LimiterIndex is
+// -1, and Policy is empty. If the limiter decided, Decision has only OK, Wait and a LimitIndex
+// of -1.
 type Event struct {
 	Method          string // full: /package.Service/Method
 	httplimit.Event        // without Request

@@ -103,6 +103,7 @@ func TestLimiterFails(t *testing.T) {
 			require.ErrorIs(t, e.Err, errDown)
 			require.Equal(t, unaryMethod, e.Method)
 			require.Equal(t, -1, e.LimiterIndex)
+			require.Zero(t, e.Decision)
 			require.Equal(t, i == 1, e.Refused)
 		}
 	})

@@ -72,7 +72,7 @@ func (l *limitedStream) take(e *Event) error {
 }
 
 // refuse returns the error for a message whose wait failed, nil if the message is delivered
-// anyway.
+// anyway. It sets the decision if the limiter decided.
 func (l *limitedStream) refuse(err error, d *tokenbucket.Decision) error {
 	var deadline *tokenbucket.DeadlineError
 	r := refusal{code: codes.ResourceExhausted, about: exceeded, wait: tokenbucket.Never}
@@ -86,12 +86,17 @@ func (l *limitedStream) refuse(err error, d *tokenbucket.Decision) error {
 		*d = tokenbucket.Decision{Wait: tokenbucket.Never, LimitIndex: -1} // not known for how long
 		return status.Error(codes.ResourceExhausted, exceeded+"too many messages wait already: retry later")
 	case l.server.closed:
-		r = l.server.undecided()
+		return l.end(l.server.undecided())
 	default:
 		return nil // the limiter failed
 	}
 	d.Wait, d.LimitIndex = r.wait, -1
-	trailer, refused := r.err()
+	return l.end(r)
+}
+
+// end sets the trailer of a refusal, and returns its error.
+func (l *limitedStream) end(r refusal) error {
+	trailer, err := r.err()
 	l.SetTrailer(trailer)
-	return refused
+	return err
 }

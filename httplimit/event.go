@@ -24,7 +24,8 @@ type Event struct {
 	Costs []float64 // tokens, as WithCostEach returned them; nil without it
 
 	// Decision is the decision of the limiter that decided. Its LimitIndex counts the
-	// limits of that limiter alone. It is zero if no limiter could decide.
+	// limits of that limiter alone. If no limiter could decide, Decision is zero, so its
+	// LimitIndex is 0.
 	Decision tokenbucket.Decision
 
 	// LimiterIndex is the index of the limiter that decided, in the order given to Both,

@@ -63,6 +63,7 @@ func TestEventReportsTheFallback(t *testing.T) {
 	both := newGatewayOf(t, broken{}, httplimit.WithFallback(broken{}), costing(3))
 	both.get("/")
 	require.Equal(t, []any{-1, false, "", 3.0}, []any{both.lastEvent().LimiterIndex, both.lastEvent().Fallback, both.lastEvent().Policy, both.lastEvent().Cost})
+	require.Zero(t, both.lastEvent().Decision)
 }
 
 func TestEventReportsThatRefusalsAreOnlyReported(t *testing.T) {
