@@ -67,14 +67,14 @@ func (s *Server) start() {
 // awaitUp waits until the server accepts connections.
 func (s *Server) awaitUp() {
 	s.t.Helper()
-	for range 500 {
+	for range 3000 {
 		if conn, err := net.Dial("tcp", s.Addr); err == nil {
 			_ = conn.Close()
 			return
 		}
 		time.Sleep(10 * time.Millisecond)
 	}
-	s.t.Fatalf("the server at %s accepts no connection within 5 s: see whether redis-server starts by hand", s.Addr)
+	s.t.Fatalf("the server at %s accepts no connection within 30 s: see whether redis-server starts by hand", s.Addr)
 }
 
 // Kill ends the process at once, as a crash does.
@@ -134,13 +134,14 @@ func freePort(t testing.TB) int {
 }
 
 // StartSentinel starts a Redis Sentinel for a master. This Sentinel decides about a failover
-// without others.
+// without others. It takes the master for dead after a minute, so that a busy machine causes
+// no failover. A test that kills the master shortens this time with SENTINEL SET.
 func StartSentinel(t testing.TB, name, master string) *Server {
 	t.Helper()
 	host, port, err := net.SplitHostPort(master)
 	require.NoError(t, err)
 	config := filepath.Join(t.TempDir(), "sentinel.conf")
-	text := fmt.Sprintf("sentinel monitor %[1]s %[2]s %[3]s 1\nsentinel down-after-milliseconds %[1]s 300\nsentinel failover-timeout %[1]s 2000\n", name, host, port)
+	text := fmt.Sprintf("sentinel monitor %[1]s %[2]s %[3]s 1\nsentinel down-after-milliseconds %[1]s 60000\nsentinel failover-timeout %[1]s 2000\n", name, host, port)
 	require.NoError(t, os.WriteFile(config, []byte(text), 0o600))
 	s := &Server{Addr: freeAddr(t), t: t}
 	_, port, err = net.SplitHostPort(s.Addr)
