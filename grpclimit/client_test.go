@@ -87,17 +87,13 @@ func TestClientRetries(t *testing.T) {
 
 func TestRetryThatDoesNotFitTheDeadline(t *testing.T) {
 	overBoth(t, func(t *testing.T, overTCP bool) {
-		limiter, n := once(2 * sec)
+		limiter, n := once(2 * time.Minute)
 		s := &setup{limiter: limiter, dial: limited(t, plenty, grpclimit.WithRetries(3))}
-		timeout := 500 * ms
-		if overTCP {
-			timeout = 1900 * ms // so that a busy machine has time to answer
-		}
-		ctx, cancel := context.WithTimeout(t.Context(), timeout)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute) // a busy machine has time to answer
 		defer cancel()
 		a := call(ctx, s.client(t, overTCP))
 		require.Equal(t, codes.ResourceExhausted, status.Code(a.err))
-		require.Equal(t, 2*sec, a.retryInfo())
+		require.Equal(t, 2*time.Minute, a.retryInfo())
 		require.NoError(t, ctx.Err(), "the error comes at once")
 		require.Len(t, n.all(), 1)
 	})

@@ -19,8 +19,8 @@ import (
 )
 
 func ExampleUnaryServerInterceptor() {
-	// Each client has 2 tokens at most, and one more every 10 s. UnaryCall costs 2.
-	clients, err := keyed.New[string](tokenbucket.Limit{Capacity: 2, RefillPerSec: 0.1})
+	// Each client has 2 tokens at most, and 6 more an hour. UnaryCall costs 2.
+	clients, err := keyed.New[string](tokenbucket.Limit{Capacity: 2, RefillPerSec: 6.0 / 3600})
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -42,13 +42,13 @@ func ExampleUnaryServerInterceptor() {
 	}
 	for _, detail := range status.Convert(err).Details() {
 		if info, ok := detail.(*errdetails.RetryInfo); ok {
-			fmt.Println("retry in", info.GetRetryDelay().AsDuration().Round(time.Second))
+			fmt.Println("retry in", info.GetRetryDelay().AsDuration().Round(time.Minute))
 		}
 	}
 	// Output:
 	// OK
 	// ResourceExhausted
-	// retry in 20s
+	// retry in 20m0s
 }
 
 func ExampleUnaryClientInterceptor() {

@@ -109,7 +109,7 @@ func ExampleFallback() {
 func exampleBuckets(limit tokenbucket.Limit) (buckets *redisbucket.Buckets, closeAll func()) {
 	addr, stop := exampleServer()
 	client := redis.NewClient(&redis.Options{Addr: addr})
-	buckets, err := redisbucket.New(client, limit)
+	buckets, err := redisbucket.New(client, limit, redisbucket.WithTimeout(10*time.Second))
 	if err != nil {
 		panic(err)
 	}

@@ -157,13 +157,14 @@ func TestSourcegraph56548NoKeyWithoutTTL(t *testing.T) {
 func TestAspnetcoreRedis46TTLIsTheTimeToFill(t *testing.T) {
 	r := startReal(t)
 	b := newBuckets(t, r.Client, []tokenbucket.Limit{limit(3, 1.0/15)})
+	begin := time.Now()
 	for range 3 {
 		_, ok, err := b.TryAcquire(background, "key", 1)
 		require.NoError(t, err)
 		require.True(t, ok)
 	}
 	left := r.PTTL(background, "tokenbucket:key").Val()
-	require.Greater(t, left, 44*sec)
+	require.GreaterOrEqual(t, left, 45*sec-time.Since(begin)-10*ms)
 	require.LessOrEqual(t, left, 45*sec)
 }
 
@@ -195,7 +196,7 @@ func TestFullAgainIsForgotten(t *testing.T) {
 	_, ok, err := b.TryAcquire(background, "key", 1)
 	require.NoError(t, err)
 	require.True(t, ok)
-	require.Eventually(t, func() bool { return r.DBSize(background).Val() == 0 }, 5*sec, 5*ms)
+	require.Eventually(t, func() bool { return r.DBSize(background).Val() == 0 }, 30*sec, 5*ms)
 }
 
 func TestWhatARealServerRefuses(t *testing.T) {
@@ -248,11 +249,11 @@ func TestWhatARealServerRefuses(t *testing.T) {
 
 func TestFrozenServer(t *testing.T) {
 	r := startReal(t)
-	b := newBuckets(t, r.Client, []tokenbucket.Limit{limit(10, 1e-6)}, redisbucket.WithTimeout(300*ms))
-	_, err := b.Take(background, "key", 1)
+	limits := []tokenbucket.Limit{limit(10, 1e-6)}
+	_, err := newBuckets(t, r.Client, limits).Take(background, "key", 1)
 	require.NoError(t, err)
+	b := newBuckets(t, r.Client, limits, redisbucket.WithTimeout(300*ms))
 	r.Freeze()
-	begin := time.Now()
 	ctx, cancel := context.WithTimeout(background, 50*ms)
 	defer cancel()
 	_, err = b.Take(ctx, "key", 1)
@@ -593,7 +594,8 @@ func TestHooksRunWhereCommandsEndWithTheirContexts(t *testing.T) {
 	t.Cleanup(func() { require.NoError(t, client.Close()) })
 	hook := new(counter)
 	client.AddHook(hook)
-	buckets := newBuckets(t, client, []tokenbucket.Limit{{Capacity: 10, RefillPerSec: 1}}, redisbucket.WithTimeout(time.Second))
+	limits := []tokenbucket.Limit{limit(10, 1)}
+	buckets := newBuckets(t, client, limits)
 	for range 5 {
 		_, ok, err := buckets.TryAcquire(background, "key", 1)
 		require.NoError(t, err)
@@ -601,6 +603,6 @@ func TestHooksRunWhereCommandsEndWithTheirContexts(t *testing.T) {
 	}
 	require.Equal(t, 6, hook.scripts, "named first, then sent once, then named")
 	s.Freeze()
-	_, _, err := buckets.TryAcquire(background, "key", 1)
+	_, _, err := newBuckets(t, client, limits, redisbucket.WithTimeout(300*ms)).TryAcquire(background, "key", 1)
 	require.ErrorIs(t, err, redisbucket.ErrUnavailable)
 }
