@@ -121,7 +121,7 @@ func (e *epoch) take(t *timeline.Timeline, cost float64) (a answer, decided bool
 		step := admit
 		if !isKnown {
 			if word == before {
-				if wait := e.refused.wait(word, whole, now); wait > 0 && e.word.Load() == word {
+				if wait := e.refused.wait(&e.word, word, whole, now); wait > 0 {
 					return answer{word, now, false, wait}, true
 				}
 			}

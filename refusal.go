@@ -24,13 +24,17 @@ type refusal struct {
 	due  atomic.Int64  // the instant at which the cost is admitted
 }
 
-// wait returns how long a cost has to wait at now, or 0 if the refusal has another word or
-// cost. Afterwards the caller must check that the epoch still has the word.
-func (r *refusal) wait(word, cost uint64, now time.Duration) time.Duration {
+// wait returns how long a cost has to wait at now if the epoch has a word. It returns 0 if the
+// refusal has another word or cost, or if present, the epoch's word, has changed.
+func (r *refusal) wait(present *atomic.Uint64, word, cost uint64, now time.Duration) time.Duration {
 	if r.next.Load() != word+1 || r.cost.Load() != cost {
 		return 0
 	}
-	return max(0, time.Duration(r.due.Load())-now)
+	due := time.Duration(r.due.Load())
+	if present.Load() != word {
+		return 0
+	}
+	return max(0, due-now)
 }
 
 // note writes a refusal when the same word is refused for the second time. It does not if a
