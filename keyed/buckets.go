@@ -255,9 +255,10 @@ func (b *Buckets[K]) Waiting(key K) int {
 
 // Len returns how many keys are remembered, at most WithMaxKeys.
 //
-// Len first forgets keys whose buckets are full. For each call of another method since the
-// last Len, it looks at about four keys, and at each key at most once. So the number may
-// still include keys whose buckets are full. Len locks one shard at a time.
+// Len first looks at some of the keys, and forgets those whose buckets are full. It looks
+// at about four keys for each call of another method since the last Len, and at no key
+// twice. So the number may still include keys whose buckets are full. Len locks one shard
+// at a time.
 func (b *Buckets[K]) Len() int {
 	for i := range b.due {
 		for shards := b.due[i].Swap(0); shards != 0; shards &= shards - 1 {

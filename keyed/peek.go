@@ -3,7 +3,9 @@ package keyed
 import "github.com/aa014e13/tokenbucket"
 
 // Peek returns what Take would return now, and takes nothing. It does not remember a new
-// key. If there is no room for a new key, Peek looks for room as Take does.
+// key. But if there is no room for a new key, Peek looks for room as Take does: it forgets
+// some keys whose buckets are full. If it finds none, it describes the overflow bucket of
+// WithMaxKeys.
 func (b *Buckets[K]) Peek(key K, cost float64) (d tokenbucket.Decision) {
 	var v visit[K]
 	b.enter(&v, key)

@@ -11,11 +11,12 @@ import (
 	"github.com/aa014e13/tokenbucket/internal/timeline"
 )
 
-// Restore lets Buckets continue where earlier Buckets stopped. Pass what Limits, Origin,
-// Latest and All of the earlier Buckets returned. The keys refill for the time that has
-// passed since then. If the origin was stored, it has lost its monotonic reading, and
-// the wall clock measures that time. If the wall clock stepped back, Buckets use the
-// argument latest as the time until the clock has passed it.
+// Restore lets Buckets continue where earlier Buckets stopped. Pass what Limits,
+// Origin, Latest and All of the earlier Buckets returned. The keys refill for the time
+// that has passed since then. If the origin was stored, it has lost its monotonic
+// reading, and the wall clock measures that time. If the wall clock stepped back and is
+// before the argument latest, Buckets use latest as the present time until the clock
+// has passed it.
 //
 // The limits passed may differ from those of New. Then each key first refills under the
 // limits passed. It keeps its tokens, up to the new capacity, and its debt. Keys that are
