@@ -7,13 +7,13 @@ import (
 	"strings"
 )
 
-// AddressKey returns the function that turns the client's address into a key, as New does by
-// default. Call it inside a function for WithKey. If that function also returns other keys,
-// such as names of users, put a prefix such as "user:" in front of these, so that no name
-// equals an address. AddressKey accepts only the options about addresses: WithIPv6Prefix and
-// one of WithTrustedProxies, WithTrustedHops, WithForwarded and WithTrustedHeader. Any other
-// option is an ErrInvalidOption. The function returned may be called by any number of
-// goroutines.
+// AddressKey returns the function that turns the client's address into a key, as New does
+// by default. Call the returned function inside a function for WithKey. If the function for
+// WithKey also returns other keys, such as names of users, put a prefix such as "user:" in
+// front of these, so that no name equals an address. AddressKey accepts only the options
+// about addresses: WithIPv6Prefix and one of WithTrustedProxies, WithTrustedHops,
+// WithForwarded and WithTrustedHeader. Any other option is an ErrInvalidOption. Any number
+// of goroutines may call the returned function.
 func AddressKey(opts ...Option) (func(*http.Request) string, error) {
 	a := newAddresses()
 	for i, opt := range opts {

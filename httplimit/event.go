@@ -33,7 +33,7 @@ type Event struct {
 	LimiterIndex int
 
 	// Policy is the name of the limit that Decision describes, as in RateLimit. It is
-	// empty if the limiter does not report the limit.
+	// empty if Decision has no valid limit.
 	Policy string
 
 	Fallback bool // whether the fallback decided

@@ -37,12 +37,13 @@
 //
 // A request that can never be admitted is refused without Retry-After and without t.
 // With several limits the X-RateLimit fields describe one of them: the one that
-// tokenbucket.Decision describes. Integers are at most 999999999999999. If a decision has
-// no valid limit, only Retry-After is set.
+// tokenbucket.Decision describes. Integers are at most 999999999999999. If a decision
+// has no valid limit, the fields of [1] and [2] are not set.
 //
 // tokenbucket.Unlimited is not listed in RateLimit-Policy. If a decision describes it,
-// only Retry-After is set. So put Unlimited after the other limits: if no limit would
-// refuse the same request again, the decision describes the first limit.
+// the fields of [1] and [2] are not set. So put Unlimited after the other limits: as
+// long as every limit would admit the same request once more, the decision describes
+// the first limit.
 //
 // # Two keys
 //

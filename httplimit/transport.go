@@ -105,11 +105,12 @@ type eachWaiter interface {
 // pause. Only its retries wait for the end of the pause.
 //
 // If the server refuses, RoundTrip returns the answer and no error. RoundTrip returns
-// errors of the bucket's Wait and of the base unchanged. If the context ends in the queue,
-// RoundTrip returns the context.Cause of the context. An http.Client wraps these errors in
-// a *url.Error. If Wait fails, this attempt took no tokens and was not sent. If the
-// context's deadline, which http.Client.Timeout also sets, would pass before the tokens
-// are available, RoundTrip returns a *tokenbucket.DeadlineError at once.
+// errors of the bucket's Wait and of the base unchanged, with one exception. If the
+// context ends in the queue, or while a pause holds the request, RoundTrip returns the
+// context.Cause of the context. An http.Client wraps these errors in a *url.Error. If
+// Wait fails, this attempt took no tokens and was not sent. If the context's deadline,
+// which http.Client.Timeout also sets, would pass before the tokens are available,
+// RoundTrip returns a *tokenbucket.DeadlineError at once.
 //
 // A Transport may be used by any number of goroutines. It must not be copied. The
 // zero Transport sends nothing and returns an error; use NewTransport.

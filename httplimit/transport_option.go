@@ -239,9 +239,10 @@ func WithRateLimitFields() TransportOption {
 //
 // With retries, pauses after a refusal are longer by a random time, the jitter. As a
 // result, many processes that wait for the same second do not all come back at the same
-// instant. For pauses of 10 seconds or more, the jitter is at most a tenth of the
-// pause. For shorter pauses, it is at most a second, and not longer than the pause. It
-// is also added to a pause of WithLongestPause. By default, there are no retries.
+// instant. For pauses of 10 seconds or more, the jitter is at most a tenth of the pause.
+// For shorter pauses, it is at most a second, and not longer than the pause. The jitter may
+// make a pause longer than WithLongestPause. If the server demands a longer pause than
+// that, no jitter is added. By default, there are no retries.
 func WithRetries(n int) TransportOption {
 	return func(c *transportConfig) { c.retries = n }
 }
