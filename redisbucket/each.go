@@ -20,9 +20,9 @@ func (b *Buckets) TryAcquireEach(ctx context.Context, key string, costs ...float
 	return b.tryAcquire(ctx, key, p)
 }
 
-// TakeEach is like TryAcquireEach, but returns a Decision. Its numbers, such as
-// Remaining, are in the unit of its Limit. If the number of costs differs from the number
-// of limits, Limit is zero and LimitIndex is -1.
+// TakeEach is like TryAcquireEach, but returns a Decision. If the costs differ, Remaining
+// counts only the limit that the Decision describes. If the number of costs differs from
+// the number of limits, Wait is Never, Limit is zero and LimitIndex is -1.
 func (b *Buckets) TakeEach(ctx context.Context, key string, costs ...float64) (tokenbucket.Decision, error) {
 	p := eachOf(costs)
 	if !p.fits(b.limits) {

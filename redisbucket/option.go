@@ -141,11 +141,12 @@ func WithInstrument(instrument func(redis.UniversalClient)) Option {
 // four keys have one. At most MaxLeases keys have leases at a time. Requests for other keys
 // cost one round trip, as without leases.
 //
-// The server's last answer is an upper bound. A cost that the bucket could not cover by that
-// answer is refused in the process, without a round trip. It is refused until the reported
-// wait is over, at most for a minute after the answer. If this process gives tokens back, the
-// next request goes to the server at once. Tokens that other processes give back do not end
-// such refusals early.
+// As long as no tokens are given back, the bucket has at most the tokens of the server's
+// last answer and the refill since then. A cost that these and the lease cannot cover is
+// refused in the process, without a round trip. It is refused until the reported wait is
+// over, at most for a minute after the answer. If this process gives tokens back, the next
+// request goes to the server at once. Tokens that other processes give back do not end such
+// refusals early.
 //
 // Tokens are taken on the server before they are spent, so all processes together never get
 // more than capacity + refill * time from the first request on. In a window that begins
@@ -156,14 +157,14 @@ func WithInstrument(instrument func(redis.UniversalClient)) Option {
 // fraction of a second. A lease above the capacity is cut to the capacity.
 //
 // Leases are not used by Wait, by the methods with names that end in Each, and for costs
-// above the lease. These ask the server, which does not count leased tokens. Wait returns in
-// order of arrival; requests that spend a lease meanwhile do not delay it, since their tokens
-// were taken before.
+// above the lease. These ask the server, which does not count leased tokens. Calls of Wait
+// return in order of arrival, unless tokens are given back meanwhile. Requests that spend a
+// lease do not delay them, since the tokens of the lease were taken before.
 //
-// The figures of a Decision are those of the server's last answer, plus the tokens left in the
-// lease and the refill since the answer arrived. Tokens that others took since are not
-// subtracted. So a wait may be slightly too long, and it is too short if another process took
-// tokens.
+// The figures of a Decision are those of the server's last answer, plus the tokens left in
+// the lease and the refill since the answer arrived. Refill while the answer was on its
+// way is not counted, so a wait may be slightly too long. Tokens that other processes have
+// taken since are not subtracted, so a wait may be too short.
 //
 // By default, there are no leases.
 func WithLease(tokens float64, maxAge time.Duration) Option {
