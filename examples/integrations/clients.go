@@ -16,9 +16,9 @@ func Resty(transport *httplimit.Transport) *resty.Client {
 	return resty.New().SetTransport(transport)
 }
 
-// Colly makes a collector polite: with a transport of keyed buckets each host has its own.
-// Colly's client has a timeout of 10 seconds, the wait included: set a longer one with
-// SetRequestTimeout.
+// Colly makes a collector wait for tokens before each request. If the transport has
+// keyed buckets, each host has a bucket of its own. Colly's client has a timeout of 10
+// seconds, the wait included: set a longer one with SetRequestTimeout.
 func Colly(collector *colly.Collector, transport *httplimit.Transport) {
 	collector.WithTransport(transport)
 }

@@ -7,8 +7,9 @@ import (
 )
 
 // Gin returns a limiter's middleware for gin. When a middleware returns, gin calls the next
-// handler unless the middleware has called Abort, as the one returned here does. The
-// following one does not: it answers 429, and gin then runs the handler anyway.
+// handler unless the middleware has called Abort. The middleware returned here calls Abort
+// for a refused request. A middleware with only the line below does not: it answers 429,
+// and then gin runs the handler anyway.
 //
 //	limit(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { c.Next() })).ServeHTTP(c.Writer, c.Request)
 func Gin(limit func(http.Handler) http.Handler) gin.HandlerFunc {

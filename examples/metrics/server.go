@@ -18,9 +18,9 @@ func Server(to Sink, limiters ...string) func(httplimit.Event) {
 }
 
 // GRPCServer returns an observer for grpclimit.WithObserver, as [Server] does. With
-// grpclimit.WithMessageCost each message of a stream is a decision, too. Messages that
-// waited are counted under all names joined by "+", since the event does not say which
-// limiter decided.
+// grpclimit.WithMessageCost each message of a stream is a decision, too. Without
+// grpclimit.WithReportOnly, messages are counted under all names joined by "+", since their
+// events do not say which limiter decided.
 func GRPCServer(to Sink, limiters ...string) func(grpclimit.Event) {
 	names := namesOf(limiters)
 	return func(e grpclimit.Event) {

@@ -18,8 +18,10 @@ import (
 // name of a policy, "" if it is not known. The methods are called by any number of
 // goroutines.
 //
-// For a refused request, Waited gets the wait that the refusal reports. For all others,
-// it gets the time that the request has waited.
+// For a request that is or would be refused, Waited gets the wait that the refusal
+// reports. For any other request of a client, and for any other message of a stream
+// without grpclimit.WithReportOnly, it gets the time waited. Otherwise it is not
+// called.
 type Sink interface {
 	// Decided counts a decision.
 	Decided(limiter, limit string, outcome Outcome)
