@@ -200,16 +200,18 @@ func TestARunAllThatMiscountsFailsEveryCaller(t *testing.T) {
 			require.NoError(t, err)
 			ctx, cancel := context.WithCancel(background)
 			defer cancel()
-			var group sync.WaitGroup
-			for range 40 { // the server is not left alone meanwhile: it is not to blame
-				group.Go(func() {
-					_, err := b.Take(ctx, "key", 1)
-					require.ErrorIs(t, err, redisbucket.ErrUnavailable)
-					require.ErrorContains(t, err, "one answer for each run")
-					require.NotContains(t, err.Error(), "no request is sent")
-				})
+			for range 2 { // no break begins after the first time: the server is not to blame
+				var group sync.WaitGroup
+				for range 20 {
+					group.Go(func() {
+						_, err := b.Take(ctx, "key", 1)
+						require.ErrorIs(t, err, redisbucket.ErrUnavailable)
+						require.ErrorContains(t, err, "one answer for each run")
+						require.NotContains(t, err.Error(), "no request is sent")
+					})
+				}
+				group.Wait()
 			}
-			group.Wait()
 			require.Equal(t, int64(40), reported.Load())
 		})
 	}
