@@ -19,7 +19,7 @@ type lease struct {
 	tokens  float64       // taken from the server, not spent yet
 	expires time.Duration // the instant at which the tokens are given back
 	seen    *reading      // the server's latest answer
-	stands  bool          // seen is an upper bound: this process has given nothing back since
+	stands  bool          // whether seen may refuse costs: this process has given nothing back since
 	used    time.Duration // the instant of the latest request
 	until   time.Duration // the latest instant at which a refusal ends, at most maxRefused after that refusal
 
@@ -27,7 +27,7 @@ type lease struct {
 	waiting   []*caller     // callers that wait for the round trip, in order of arrival
 	watch     *time.Timer   // drops late callers; nil if no caller ever waited for another's round trip
 	watched   bool          // watch is set, to the instant at which the first such caller is late, or before
-	refunding bool          // tokens were given back during the round trip: its answer is no upper bound
+	refunding bool          // tokens were given back during the round trip: its answer may lack them
 }
 
 // reading is the state of a key's bucket on the server, from an answer. The server

@@ -15,8 +15,9 @@ import (
 // yet. They make many decisions with one request to the server:
 //
 //   - Tokens are taken on the server before they are spent in the process.
-//   - The server's last answer is an upper bound, as long as nothing is given back: a cost
-//     that it could not cover is refused in the process.
+//   - As long as nothing is given back, a key's bucket has at most the tokens of the server's
+//     last answer and the refill since then. A cost that these and the lease cannot cover is
+//     refused in the process.
 //   - Each key has at most one renewal under way, on behalf of all callers that wait. Callers
 //     that come meanwhile wait for it too, and are served in order of arrival.
 //
@@ -248,7 +249,7 @@ func (t *leases) sweep() {
 }
 
 // refunded notes that tokens were given back to a key's bucket on the server: its last
-// answer is no upper bound any more.
+// answer may not refuse costs any more.
 func (t *leases) refunded(stored string) {
 	if t == nil {
 		return
