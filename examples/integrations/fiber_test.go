@@ -3,10 +3,12 @@ package integrations_test
 import (
 	"net/http"
 	"net/http/httptest"
+	"net/netip"
 	"testing"
 
 	"github.com/gofiber/fiber/v3"
 	"github.com/stretchr/testify/require"
+	"github.com/valyala/fasthttp"
 
 	"github.com/aa014e13/tokenbucket/examples/integrations"
 	"github.com/aa014e13/tokenbucket/httplimit"
@@ -37,4 +39,45 @@ func TestFiber(t *testing.T) {
 	}
 	app.Get("/other/:id", integrations.Fiber(newLimit(t)), func(fiber.Ctx) error { return fiber.ErrGone })
 	require.Equal(t, http.StatusGone, serve("/other/1").StatusCode, "errors of handlers pass")
+}
+
+// For the next request of a connection, fasthttp uses the memory of the one before.
+func TestFiberLimiterKeepsKeys(t *testing.T) {
+	for name, key := range map[string]func(*http.Request) string{
+		"of the header": func(r *http.Request) string { return r.Header.Get("X-User") },
+		"of the query":  func(r *http.Request) string { return r.URL.Query().Get("user") },
+		"of the path":   func(r *http.Request) string { return r.URL.Path },
+		"of the host":   func(r *http.Request) string { return r.Host },
+	} {
+		limit, err := httplimit.New(perKey(t, 1), httplimit.WithKey(key))
+		require.NoError(t, err)
+		app := fiber.New()
+		app.Get("/:user", integrations.Fiber(limit), func(fiber.Ctx) error { return nil })
+		var one, other fasthttp.RequestCtx
+		status := func(ctx *fasthttp.RequestCtx, user string) int {
+			ctx.Request.SetRequestURI("http://" + user + ".example.com/" + user + "?user=" + user)
+			ctx.Request.Header.Set("X-User", user)
+			ctx.Response.Reset()
+			app.Handler()(ctx)
+			return ctx.Response.StatusCode()
+		}
+		require.Equal(t, http.StatusOK, status(&one, "alice"), name)
+		require.Equal(t, http.StatusOK, status(&one, "bobby"), name)
+		require.Equal(t, http.StatusTooManyRequests, status(&other, "alice"), name)
+		require.Equal(t, http.StatusTooManyRequests, status(&other, "bobby"), name)
+	}
+}
+
+func TestFiberLimiterSeesAllLinesOfAField(t *testing.T) {
+	var keys []string
+	limit := newLimit(t, httplimit.WithTrustedHeader("X-Real-IP", netip.MustParsePrefix("0.0.0.0/0")),
+		httplimit.WithObserver(func(e httplimit.Event) { keys = append(keys, e.Key) }))
+	app := fiber.New()
+	app.Get("/", integrations.Fiber(limit), func(fiber.Ctx) error { return nil })
+	var ctx fasthttp.RequestCtx
+	for _, address := range []string{"203.0.113.7", "198.51.100.66"} {
+		ctx.Request.Header.Add("X-Real-IP", address)
+		app.Handler()(&ctx)
+	}
+	require.Equal(t, []string{"203.0.113.7", "0.0.0.0"}, keys, "with two lines, the peer counts")
 }
