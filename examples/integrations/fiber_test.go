@@ -81,3 +81,13 @@ func TestFiberLimiterSeesAllLinesOfAField(t *testing.T) {
 	}
 	require.Equal(t, []string{"203.0.113.7", "0.0.0.0"}, keys, "with two lines, the peer counts")
 }
+
+// Fiber serves HEAD by the handlers of GET.
+func TestFiberHeadCostsWhatGetCosts(t *testing.T) {
+	app := fiber.New()
+	app.Get("/export/:id", integrations.Fiber(newLimit(t, byPattern()...)), func(c fiber.Ctx) error { return c.SendString("text") })
+	answer, err := app.Test(httptest.NewRequest("HEAD", "/export/7", nil), fiber.TestConfig{Timeout: 0})
+	require.NoError(t, err)
+	require.NoError(t, answer.Body.Close())
+	require.Equal(t, "5", answer.Header.Get("X-RateLimit-Remaining"))
+}
