@@ -2,6 +2,7 @@ package httplimit_test
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"io"
 	"net"
@@ -373,4 +374,142 @@ func TestTransportHoldIsNotSeen(t *testing.T) {
 		require.Same(t, req, resp.Request)
 		require.Equal(t, []string{"GotConn", "WroteHeaders"}, hooks)
 	})
+}
+
+// hooked returns a Transport with an observer, whose base calls the hooks of net/http by itself.
+func hooked(t *testing.T, bucket *tokenbucket.Bucket, o *observer, base func(*http.Request, *httptrace.ClientTrace) (*http.Response, error)) *httplimit.Transport {
+	t.Helper()
+	transport, err := httplimit.NewTransport(httplimit.AllHosts(bucket), o.option(),
+		httplimit.WithBase(roundTripFunc(func(req *http.Request) (*http.Response, error) {
+			return base(req, httptrace.ContextClientTrace(req.Context()))
+		})))
+	require.NoError(t, err)
+	return transport
+}
+
+// The base writes to a connection that the server has closed, and takes another one. That one
+// is closed while the request is held on it, before anything is written to it.
+func TestTransportHeldOnSeveralConnections(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var o observer
+		bucket, tries, another := tokenbucket.MustNew(oneASecond), 0, new(http.Request)
+		transport := hooked(t, bucket, &o, func(_ *http.Request, hooks *httptrace.ClientTrace) (*http.Response, error) {
+			tries++
+			bucket.Pause(time.Second)
+			hooks.GotConn(httptrace.GotConnInfo{})
+			hooks.WroteHeaders()
+			if tries == 2 {
+				return &http.Response{StatusCode: 200, Request: another}, nil
+			}
+			bucket.Pause(time.Second)
+			hooks.GotConn(httptrace.GotConnInfo{})
+			return nil, io.ErrUnexpectedEOF
+		})
+		req, err := http.NewRequest(http.MethodGet, exampleURL, nil)
+		require.NoError(t, err)
+		resp, err := transport.RoundTrip(req)
+		require.NoError(t, err)
+		require.Same(t, another, resp.Request)
+		require.Equal(t, 2, tries)
+		require.Equal(t, 3*time.Second, o.events[0].Waited)
+	})
+}
+
+func TestTransportDoesNotSendAgain(t *testing.T) {
+	for name, fail := range map[string]func(b *tokenbucket.Bucket, hooks *httptrace.ClientTrace, cancel func()){
+		"what was not held": func(_ *tokenbucket.Bucket, hooks *httptrace.ClientTrace, _ func()) {
+			hooks.GotConn(httptrace.GotConnInfo{})
+		},
+		"what was written": func(b *tokenbucket.Bucket, hooks *httptrace.ClientTrace, _ func()) {
+			b.Pause(time.Second)
+			hooks.GotConn(httptrace.GotConnInfo{})
+			hooks.WroteHeaders()
+		},
+		"what was cancelled after the hold": func(b *tokenbucket.Bucket, hooks *httptrace.ClientTrace, cancel func()) {
+			b.Pause(time.Second)
+			hooks.GotConn(httptrace.GotConnInfo{})
+			cancel()
+		},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			var o observer
+			bucket, tries := tokenbucket.MustNew(oneASecond), 0
+			ctx, cancel := context.WithCancel(context.Background())
+			defer cancel()
+			transport := hooked(t, bucket, &o, func(_ *http.Request, hooks *httptrace.ClientTrace) (*http.Response, error) {
+				if tries++; tries == 1 {
+					fail(bucket, hooks, cancel)
+				}
+				return nil, io.ErrUnexpectedEOF
+			})
+			req, err := http.NewRequestWithContext(ctx, http.MethodGet, exampleURL, nil)
+			require.NoError(t, err)
+			_, err = transport.RoundTrip(req)
+			require.Equal(t, io.ErrUnexpectedEOF, err, name)
+			require.Equal(t, 1, tries, name)
+		})
+	}
+}
+
+// closable is a connection that can only be closed.
+type closable struct {
+	net.Conn
+	closed bool
+}
+
+func (c *closable) Close() error {
+	c.closed = true
+	return nil
+}
+
+// secure is a connection that carries a protocol over TLS.
+type secure struct {
+	*closable
+	protocol string
+}
+
+func (s secure) ConnectionState() tls.ConnectionState {
+	return tls.ConnectionState{NegotiatedProtocol: s.protocol}
+}
+
+// Closing the connection keeps a held request whose context has ended from the server.
+// Over HTTP/2, the connection may carry other requests.
+func TestTransportClosesOnlyConnectionsOfOneRequest(t *testing.T) {
+	for name, row := range map[string]struct {
+		conn   func(c *closable) net.Conn
+		cancel bool
+		closed bool
+	}{
+		"HTTP/1":                {func(c *closable) net.Conn { return c }, true, true},
+		"HTTP/1 over TLS":       {func(c *closable) net.Conn { return secure{c, "http/1.1"} }, true, true},
+		"HTTP/2":                {func(c *closable) net.Conn { return secure{c, "h2"} }, true, false},
+		"HTTP/1, not cancelled": {func(c *closable) net.Conn { return c }, false, false},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			var o observer
+			var c closable
+			enough, failed := errors.New("enough"), errors.New("failed")
+			bucket := tokenbucket.MustNew(oneASecond)
+			ctx, cancel := context.WithCancelCause(context.Background())
+			transport := hooked(t, bucket, &o, func(_ *http.Request, hooks *httptrace.ClientTrace) (*http.Response, error) {
+				bucket.Pause(time.Hour)
+				if row.cancel {
+					time.AfterFunc(time.Second, func() { cancel(enough) })
+				}
+				hooks.GotConn(httptrace.GotConnInfo{Conn: row.conn(&c)})
+				hooks.WroteHeaders()
+				return nil, failed
+			})
+			req, err := http.NewRequestWithContext(ctx, http.MethodGet, exampleURL, nil)
+			require.NoError(t, err)
+			_, err = transport.RoundTrip(req)
+			require.Equal(t, row.closed, c.closed, name)
+			if row.cancel {
+				require.Equal(t, enough, err, name)
+			} else {
+				require.Equal(t, failed, err, name)
+			}
+			cancel(nil)
+		})
+	}
 }
