@@ -27,3 +27,16 @@ func TestEcho(t *testing.T) {
 	other := func(r *http.Request) { r.RemoteAddr = "192.0.2.9:1" }
 	require.Equal(t, http.StatusGone, get(e, "/gone", other).Code, "errors of handlers pass")
 }
+
+func TestEchoFilesOfFormsAreRemoved(t *testing.T) {
+	e := echo.New()
+	e.Use(integrations.Echo(newLimit(t, httplimit.WithAdmission())))
+	e.POST("/", func(c *echo.Context) error {
+		require.NoError(t, c.Request().ParseMultipartForm(1))
+		file, err := c.FormFile("file")
+		require.NoError(t, err)
+		c.Response().Header().Set("X-Name", nameOf(t, file))
+		return nil
+	})
+	requireFileIsRemoved(t, e)
+}

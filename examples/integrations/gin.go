@@ -14,13 +14,15 @@ import (
 //	limit(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { c.Next() })).ServeHTTP(c.Writer, c.Request)
 func Gin(limit func(http.Handler) http.Handler) gin.HandlerFunc {
 	return func(c *gin.Context) {
-		admitted := false
+		var admitted *http.Request
 		c.Request.Pattern = c.FullPath()
 		limit(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-			admitted, c.Request = true, r
+			admitted = r
 		})).ServeHTTP(c.Writer, c.Request)
-		if !admitted {
+		if admitted == nil {
 			c.Abort()
+			return
 		}
+		*c.Request = *admitted // in place, because the server removes the files of the forms in its own request
 	}
 }

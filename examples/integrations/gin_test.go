@@ -47,3 +47,16 @@ func TestGinWithoutAbort(t *testing.T) {
 	require.Equal(t, http.StatusTooManyRequests, get(engine, "/export/7").Code)
 	require.Equal(t, 3, served)
 }
+
+func TestGinFilesOfFormsAreRemoved(t *testing.T) {
+	engine := gin.New()
+	engine.MaxMultipartMemory = 1
+	engine.Use(integrations.Gin(newLimit(t, httplimit.WithAdmission())))
+	engine.POST("/", func(c *gin.Context) {
+		file, err := c.FormFile("file")
+		require.NoError(t, err)
+		require.NotNil(t, httplimit.AdmissionFromContext(c.Request.Context()))
+		c.Header("X-Name", nameOf(t, file))
+	})
+	requireFileIsRemoved(t, engine)
+}

@@ -1,8 +1,11 @@
 package integrations_test
 
 import (
+	"bytes"
+	"mime/multipart"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -64,4 +67,33 @@ func requireLimits(t *testing.T, serve func(path string) *http.Response, served 
 	require.NotEmpty(t, refused.Header.Get("Retry-After"))
 	require.Equal(t, "application/problem+json", refused.Header.Get("Content-Type"))
 	require.Equal(t, 2, *served, "the handler of a refused request is not called")
+}
+
+// requireFileIsRemoved uploads a large file in a form, and checks that the server removes its
+// copy when the handler has returned. The handler answers with the name of the copy in X-Name.
+func requireFileIsRemoved(t *testing.T, handler http.Handler) {
+	t.Helper()
+	var body bytes.Buffer
+	form := multipart.NewWriter(&body)
+	file, err := form.CreateFormFile("file", "name")
+	require.NoError(t, err)
+	_, err = file.Write(make([]byte, 11<<20)) // 10 MB may stay in memory
+	require.NoError(t, err)
+	require.NoError(t, form.Close())
+	server := httptest.NewServer(handler)
+	answer, err := server.Client().Post(server.URL, form.FormDataContentType(), &body)
+	require.NoError(t, err)
+	require.NoError(t, answer.Body.Close())
+	server.Close() // waits until the requests have ended
+	require.NotEmpty(t, answer.Header.Get("X-Name"))
+	require.NoFileExists(t, answer.Header.Get("X-Name"))
+}
+
+// nameOf returns the name of the file in which the server keeps a form's file.
+func nameOf(t *testing.T, file *multipart.FileHeader) string {
+	t.Helper()
+	opened, err := file.Open()
+	require.NoError(t, err)
+	require.NoError(t, opened.Close())
+	return opened.(*os.File).Name()
 }
