@@ -77,6 +77,8 @@ func neverMatches(pattern string) (advice string) {
 		return "write the host without a port"
 	case !isASCII(host):
 		return "write the host in its ASCII form, which begins with xn--"
+	case strings.Contains(host, "*"):
+		return "name each host in a pattern of its own"
 	case host != strings.ToLower(host):
 		return "write the host in lower case"
 	case strings.ContainsAny(file, "?#"):
