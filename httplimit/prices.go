@@ -105,5 +105,20 @@ func isClean(file string) bool {
 
 func (p *prices) of(r *http.Request) float64 {
 	_, pattern := p.mux.Handler(r)
+	if _, listed := p.costs[pattern]; pattern != "" && !listed {
+		_, pattern = p.mux.Handler(withSlash(r))
+	}
 	return p.costs.Of(pattern)
+}
+
+// withSlash returns what a ServeMux would read of the request to which it redirects r, if it
+// has a pattern only for the path with a slash at its end. For such an r, the ServeMux
+// returns that path instead of a pattern: until Go 1.25 always, later for CONNECT.
+func withSlash(r *http.Request) *http.Request {
+	u := *r.URL
+	u.Path += "/"
+	if u.RawPath != "" {
+		u.RawPath += "/"
+	}
+	return &http.Request{Method: r.Method, Host: r.Host, URL: &u}
 }

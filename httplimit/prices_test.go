@@ -87,6 +87,31 @@ func TestDefaultPriceCoversEverySpelling(t *testing.T) { // ovumcy-web#354
 	require.Equal(t, 1.0, safe.lastEvent().Cost)
 }
 
+// A ServeMux redirects these to a path with a slash at its end. Other routers may serve them.
+func TestPriceOfAPathWithoutItsSlash(t *testing.T) {
+	g := newGateway(t, []tokenbucket.Limit{{Capacity: 1000, RefillPerSec: 1}}, httplimit.WithCosts(tokenbucket.Costs{
+		"/": 9, "/users/{id}/": 5, "POST /export/": 50, "GET /export/": 20, "CONNECT /export/": 30,
+	}))
+	for _, row := range []struct {
+		method, path string
+		cost         float64
+	}{
+		{"GET", "/users/7", 5},
+		{"CONNECT", "/users/7", 5},
+		{"CONNECT", "/users/a%2Fb", 5},
+		{"GET", "/export", 20},
+		{"POST", "/export", 50},
+		{"CONNECT", "/export", 30},
+		{"PUT", "/export", 9},
+		{"CONNECT", "/other", 9},
+	} {
+		r := httptest.NewRequest("GET", row.path, nil)
+		r.Method = row.method
+		g.handler.ServeHTTP(httptest.NewRecorder(), r)
+		require.Equal(t, row.cost, g.lastEvent().Cost, row)
+	}
+}
+
 // The pattern that a router has matched can be the name of a price, if the router reports
 // it.
 func TestPriceByTheRoutersPattern(t *testing.T) {
