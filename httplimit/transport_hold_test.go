@@ -377,12 +377,12 @@ func TestTransportHoldIsNotSeen(t *testing.T) {
 }
 
 // hooked returns a Transport with an observer, whose base calls the hooks of net/http by itself.
-func hooked(t *testing.T, bucket *tokenbucket.Bucket, o *observer, base func(*http.Request, *httptrace.ClientTrace) (*http.Response, error)) *httplimit.Transport {
+func hooked(t *testing.T, bucket *tokenbucket.Bucket, o *observer, base func(*http.Request, *httptrace.ClientTrace) (*http.Response, error), opts ...httplimit.TransportOption) *httplimit.Transport {
 	t.Helper()
-	transport, err := httplimit.NewTransport(httplimit.AllHosts(bucket), o.option(),
+	transport, err := httplimit.NewTransport(httplimit.AllHosts(bucket), append(opts, o.option(),
 		httplimit.WithBase(roundTripFunc(func(req *http.Request) (*http.Response, error) {
 			return base(req, httptrace.ContextClientTrace(req.Context()))
-		})))
+		})))...)
 	require.NoError(t, err)
 	return transport
 }
@@ -412,6 +412,29 @@ func TestTransportHeldOnSeveralConnections(t *testing.T) {
 		require.Same(t, another, resp.Request)
 		require.Equal(t, 2, tries)
 		require.Equal(t, 3*time.Second, o.events[0].Waited)
+	})
+}
+
+// A pause does not hold a request that costs 0, but it holds its retries.
+func TestTransportHoldsTheRetryOfAFreeRequest(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var o observer
+		var held []time.Duration
+		bucket := tokenbucket.MustNew(oneASecond)
+		transport := hooked(t, bucket, &o, func(_ *http.Request, hooks *httptrace.ClientTrace) (*http.Response, error) {
+			since := time.Now()
+			bucket.Pause(3 * time.Second)
+			if hooks != nil {
+				hooks.GotConn(httptrace.GotConnInfo{})
+			}
+			held = append(held, time.Since(since))
+			return &http.Response{StatusCode: 429}, nil
+		}, httplimit.WithRetries(1), httplimit.WithTransportCost(func(*http.Request) float64 { return 0 }))
+		req, err := http.NewRequest(http.MethodGet, exampleURL, nil)
+		require.NoError(t, err)
+		_, err = transport.RoundTrip(req)
+		require.NoError(t, err)
+		require.Equal(t, []time.Duration{0, 3 * time.Second}, held)
 	})
 }
 
@@ -489,9 +512,12 @@ func TestTransportClosesOnlyConnectionsOfOneRequest(t *testing.T) {
 			var o observer
 			var c closable
 			enough, failed := errors.New("enough"), errors.New("failed")
-			bucket := tokenbucket.MustNew(oneASecond)
+			bucket, tries := tokenbucket.MustNew(oneASecond), 0
 			ctx, cancel := context.WithCancelCause(context.Background())
 			transport := hooked(t, bucket, &o, func(_ *http.Request, hooks *httptrace.ClientTrace) (*http.Response, error) {
+				if tries++; tries > 1 {
+					return nil, failed
+				}
 				bucket.Pause(time.Hour)
 				if row.cancel {
 					time.AfterFunc(time.Second, func() { cancel(enough) })
