@@ -22,9 +22,10 @@ import (
 // returns tokenbucket.ErrInvalidOption for invalid options, and the errors of
 // tokenbucket.Costs.Validate for invalid prices.
 //
-// If the wait fails, as tokenbucket.Bucket.Wait can, the call is not sent and returns the
-// error. Its status is DeadlineExceeded, Canceled or ResourceExhausted, and errors.Is and
-// errors.As find the original error.
+// If the wait before the first attempt fails, as tokenbucket.Bucket.Wait can, the call is not
+// sent and returns the error. Its status is DeadlineExceeded, Canceled or ResourceExhausted,
+// and errors.Is and errors.As find the original error. If the wait before a retry fails, the
+// call returns the server's refusal, or the error of its context if that is done.
 //
 // The interceptor may be used by any number of connections and goroutines.
 func UnaryClientInterceptor(b httplimit.HostBuckets, opts ...ClientOption) (grpc.UnaryClientInterceptor, error) {

@@ -21,10 +21,12 @@ import (
 // On a refusal, the decision is that of the limiter that refused. The second is not asked
 // if the first refuses, so the client may have to wait once more for the second. On
 // admission, the decision is that of the limiter that would make the same request wait
-// longer if it came again. On a tie, it is that of the limiter with fewer tokens left.
-// X-RateLimit-Remaining, and r of RateLimit, are then the largest whole cost that both
-// would admit, unless WithCostEach sets costs that differ. LimitIndex counts the limits of
-// the limiter that decided; an Event also has its LimiterIndex.
+// longer if it came again. On a tie, it is that of the limiter with fewer tokens left, and
+// X-RateLimit-Remaining, and r of RateLimit, are the largest whole cost that both would
+// admit. But if WithCostEach sets costs that differ, tokens cannot be compared: on a tie the
+// decision is that of the first limiter, or of the second one if only the first costs 0.
+// LimitIndex counts the limits of the limiter that decided; an Event also has its
+// LimiterIndex.
 //
 // The Limiter returned also has Limits, TakeEach, Refund, RefundEach, Charge and
 // ChargeEach. The costs of the methods that end in Each are in the order of Limits:

@@ -19,7 +19,7 @@
 -- The answer is 1 if the request was admitted, otherwise 0. After 1 there is a + and the
 -- number of further tokens, if any were taken. Then come the time in seconds and
 -- microseconds, and the value before, from which the caller computes level and wait. A
--- refusal writes nothing.
+-- refusal writes nothing, unless the value was converted: see below.
 --
 -- The time to live is rounded up to milliseconds, so the bucket has had time to fill when
 -- the key is dropped. It is 285 years at most, since clients count in nanoseconds.

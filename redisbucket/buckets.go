@@ -4,8 +4,9 @@
 //
 // A bucket is one value under one key, so it can be in any slot of a cluster, and a
 // decision is one script in one round trip. The time is the server's: the clocks of the
-// machines do not matter. A refusal writes nothing. A key expires when its bucket has
-// had time to fill. A new bucket is full as well, so nothing is lost.
+// machines do not matter. A refusal writes nothing, unless the limits have changed or the
+// server's clock has stepped back. A key expires when its bucket has had time to fill. A
+// new bucket is full as well, so nothing is lost.
 //
 // A single process should use package keyed instead, which needs no server.
 package redisbucket

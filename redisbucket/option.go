@@ -133,9 +133,9 @@ func WithInstrument(instrument func(redis.UniversalClient)) Option {
 // WithLease makes each process take more tokens than a request needs, and keep them for the
 // next requests, so that a hot key does not cost a round trip each time. A Take or TryAcquire
 // takes its cost, and as many further whole tokens as the bucket has, but no more in all than
-// the argument tokens. If other callers wait for the same key, their costs come in addition.
-// The next calls spend these tokens in the process. The rest is given back maxAge after it was
-// taken, or by Close, which the program must call.
+// the argument tokens. If other such calls of this process wait for the same answer, their
+// costs come in addition. The next calls spend these tokens in the process. The rest is given
+// back maxAge after it was taken, or by Close, which the program must call.
 //
 // A key gets a lease when it is requested again within maxAge, or at once while fewer than
 // four keys have one. At most MaxLeases keys have leases at a time. Requests for other keys
