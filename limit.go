@@ -166,8 +166,8 @@ func (l Limit) Take(s State, now time.Duration, cost float64) (State, Decision) 
 
 // tolerance is the largest shortfall that counts as none, relative to the capacity, or to the
 // debt (-Balance) if the debt is larger. The level and the cost are sums of rounded numbers,
-// and 0.3 has to pay for 0.1 three times. The shortfall stays in the ledger as debt. So many
-// requests together never get more than one such shortfall too much.
+// and 0.3 has to pay for 0.1 three times. The shortfall stays in the ledger as debt. Therefore
+// all requests together, however many, never get more than one such shortfall too much.
 const tolerance = 1.0 / (1 << 50)
 
 func (l Limit) slack(s State) float64 {

@@ -21,9 +21,10 @@ type waiter struct {
 	many  *many    // nil: one limit
 
 	// A reservation does not use these, and its nudges are nil. A waiter that sleeps in Wait
-	// sets its timer once and sleeps until it rings. Only the timer of the first sleeper in
-	// the queue must not ring too late: if its turn moves to an earlier instant, it is nudged
-	// to set another timer.
+	// sets its timer for its turn and sleeps until it rings. If the turn has moved to a later
+	// instant by then, it sets another timer. Only the timer of the first sleeper in the queue
+	// must not ring too late: if its turn moves to an earlier instant, it is nudged to set
+	// another timer.
 	nudges chan struct{}
 	timer  *time.Timer   // of the system clock; nil: none yet
 	alarm  time.Duration // the instant at which the timer rings

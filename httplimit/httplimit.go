@@ -59,7 +59,7 @@
 // and an observer inside:
 //
 //	httplimit.WithObserver(func(e httplimit.Event) {
-//		if outer := httplimit.AdmissionFromContext(e.Request.Context()); e.Refused {
+//		if outer := httplimit.AdmissionFromContext(e.Request.Context()); e.Refused && !e.ReportOnly {
 //			_ = outer.Refund(e.Request.Context(), outer.Cost)
 //		}
 //	})

@@ -97,7 +97,7 @@ func TestFieldsOfOuterLayersOfAnotherKind(t *testing.T) {
 // gives it back.
 func TestNestedMiddlewaresCanGiveBack(t *testing.T) {
 	giveBack := httplimit.WithObserver(func(e httplimit.Event) {
-		if outer := httplimit.AdmissionFromContext(e.Request.Context()); e.Refused {
+		if outer := httplimit.AdmissionFromContext(e.Request.Context()); e.Refused && !e.ReportOnly {
 			_ = outer.Refund(context.WithoutCancel(e.Request.Context()), outer.Cost)
 		}
 	})

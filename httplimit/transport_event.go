@@ -23,7 +23,7 @@ type TransportEvent struct {
 	Pause  time.Duration // the pause that the answer began; 0 if none
 	Reason PauseReason   // why; "" if there is no pause
 	Status int           // of the answer; 0 if there is none
-	Err    error         // as RoundTrip returns it; nil if there is an answer
+	Err    error         // of this attempt or its wait; nil if there is an answer
 }
 
 // PauseReason is why a Transport pauses a host.

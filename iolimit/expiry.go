@@ -17,7 +17,7 @@ type expiry struct {
 	mu     sync.Mutex
 	ctx    context.Context // for calls that begin now; it has no deadline of its own
 	cancel context.CancelCauseFunc
-	timer  *time.Timer // nil: no deadline, or it has passed
+	timer  *time.Timer // nil: no deadline, or one that had passed when it was set
 	ended  bool
 }
 

@@ -10,8 +10,9 @@
 --   ARGV[1]  the limits and a space, as the value begins
 --   ARGV[2]  tokens to take; below 0, tokens to give back; or one number for each limit,
 --            with a space between them
---   ARGV[3]  microseconds ahead of time that they may be taken: the level is below 0 until
---            then; -1 to take them in any case; -2 to write nothing, with a cost that is refused
+--   ARGV[3]  the longest wait that is accepted, in microseconds: a cost that is refilled
+--            within it is taken now, and the level is below 0 until then; -1 to take a cost in
+--            any case; -2 to write nothing, with a cost that is refused
 --   ARGV[4]  capacity; ARGV[5] refill; and so on for each limit
 --   and last, for a lease, further tokens to take: as many whole ones of them as the
 --   bucket holds

@@ -2,6 +2,7 @@ package integrations
 
 import (
 	"net/http"
+	"slices"
 
 	"github.com/go-resty/resty/v2"
 	"github.com/gocolly/colly/v2"
@@ -29,7 +30,7 @@ func Colly(collector *colly.Collector, transport *httplimit.Transport) {
 // sent again after the wait. Then go-github does not see the refusal; otherwise it would
 // refuse further requests by itself.
 func GitHub(buckets httplimit.HostBuckets, opts ...httplimit.TransportOption) (*github.Client, error) {
-	transport, err := httplimit.NewTransport(buckets, append(opts,
+	transport, err := httplimit.NewTransport(buckets, append(slices.Clip(opts),
 		httplimit.WithRateLimitFields(),
 		httplimit.WithTooFastFunc(func(resp *http.Response) bool {
 			return resp.StatusCode == http.StatusForbidden && resp.Header.Get("Retry-After") != ""

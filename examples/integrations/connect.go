@@ -3,6 +3,7 @@ package integrations
 import (
 	"errors"
 	"net/http"
+	"slices"
 	"time"
 
 	"connectrpc.com/connect"
@@ -20,7 +21,7 @@ import (
 // among the options, pass Unavailable as well.
 func Connect(limiter httplimit.Limiter, opts ...httplimit.Option) (func(http.Handler) http.Handler, error) {
 	writer := connect.NewErrorWriter()
-	return httplimit.New(limiter, append(opts, httplimit.WithRefusal(
+	return httplimit.New(limiter, append(slices.Clip(opts), httplimit.WithRefusal(
 		func(w http.ResponseWriter, r *http.Request, d tokenbucket.Decision) {
 			_ = writer.Write(w, r, retryable(connect.CodeResourceExhausted, "rate limit exceeded", d.Wait))
 		}))...)

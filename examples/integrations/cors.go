@@ -2,6 +2,7 @@ package integrations
 
 import (
 	"net/http"
+	"slices"
 
 	"github.com/rs/cors"
 
@@ -13,7 +14,7 @@ import (
 // refusals. Do not set cors.Options.ExposedHeaders for the limiter's fields:
 // httplimit.WithExposedFields adds those that are set.
 func CORS(origin string, next http.Handler, limiter httplimit.Limiter, opts ...httplimit.Option) (http.Handler, error) {
-	limit, err := httplimit.New(limiter, append(opts, httplimit.WithExposedFields())...)
+	limit, err := httplimit.New(limiter, append(slices.Clip(opts), httplimit.WithExposedFields())...)
 	if err != nil {
 		return nil, err
 	}
