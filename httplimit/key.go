@@ -27,8 +27,8 @@ func WithKey(key func(*http.Request) string) Option {
 //
 // The key is the name of the field, a colon and the value. It is never the same as the key
 // of an address. The key of a field whose name begins with "!" gets another "!" in front.
-// If a field is named 2001, the address 2001:db8::1 would have a key like those of the
-// field. The key of such an address gets "!address:" in front.
+// An address could begin like the key of a field: if the field is named 2001, the address
+// 2001:db8::1 does. The key of such an address gets "!address:" in front.
 //
 // A value of more than 64 bytes is replaced by the first 128 bits of its SHA-256, in
 // hexadecimal. A client that may send any value gets a full bucket for each: let an outer

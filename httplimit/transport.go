@@ -109,8 +109,9 @@ type eachWaiter interface {
 // context ends in the queue, or while a pause holds the request, RoundTrip returns the
 // context.Cause of the context. An http.Client wraps these errors in a *url.Error. If
 // Wait fails, this attempt took no tokens and was not sent. If the context's deadline,
-// which http.Client.Timeout also sets, would pass before the tokens are available,
-// RoundTrip returns a *tokenbucket.DeadlineError at once.
+// which http.Client.Timeout also sets, would pass before the tokens of the first attempt
+// are available, RoundTrip returns a *tokenbucket.DeadlineError at once. For retries, see
+// WithRetries.
 //
 // A Transport may be used by any number of goroutines. It must not be copied. The
 // zero Transport sends nothing and returns an error; use NewTransport.

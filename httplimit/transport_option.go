@@ -151,7 +151,8 @@ func WithTransportCostEach(costs func(*http.Request) []float64) TransportOption 
 }
 
 // WithDefaultPause sets the pause, above 0, after an answer that says "too fast" but not
-// for how long. It is never longer than WithLongestPause. By default, it is 10 seconds.
+// for how long. Without the jitter of WithRetries, it is never longer than
+// WithLongestPause. By default, it is 10 seconds.
 func WithDefaultPause(d time.Duration) TransportOption {
 	return func(c *transportConfig) { c.defaultPause = d }
 }

@@ -69,8 +69,9 @@ func WithLimit(limit tokenbucket.Limit) Option {
 }
 
 // WithPrefix sets the beginning of the names of the keys in Redis. Processes with the same
-// prefix and limits share their buckets. Give each kind of bucket its own prefix. By
-// default, it is "tokenbucket:".
+// prefix share their buckets, and should have the same limits. If their limits differ, as
+// during a rollout, a bucket has the limits of the process that wrote to it last. Give each
+// kind of bucket its own prefix. By default, it is "tokenbucket:".
 func WithPrefix(prefix string) Option {
 	return func(c *config) { c.prefix = prefix }
 }

@@ -1,6 +1,6 @@
 // Package metrics counts what the limiters decide, for Prometheus and OpenTelemetry, and
-// logs refusals. Copy this file, client.go and one of the collectors. For servers, copy
-// server.go as well.
+// logs refusals. Copy sink.go, client.go and one of the collectors, prometheus.go or
+// otel.go. For servers, copy server.go as well.
 //
 // The observers of httplimit, grpclimit and redisbucket feed a [Sink]. [Prometheus] and
 // [OTel] are sinks with the same metrics. The key of a request is never a label: there
@@ -19,9 +19,9 @@ import (
 // goroutines.
 //
 // For a request that is or would be refused, Waited gets the wait that the refusal
-// reports. For any other request of a client, and for any other message of a stream
-// without grpclimit.WithReportOnly, it gets the time waited. Otherwise it is not
-// called.
+// reports. For all other requests that the observers of Client and GRPCClient report, it
+// gets the time waited, and so it does for all other messages of a stream without
+// grpclimit.WithReportOnly. For all other requests to a server it is not called.
 type Sink interface {
 	// Decided counts a decision.
 	Decided(limiter, limit string, outcome Outcome)
