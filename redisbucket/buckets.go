@@ -174,8 +174,9 @@ func (b *Buckets) takeLeased(ctx context.Context, key string, cost float64, all 
 // undecided is the Decision that is returned with an error.
 var undecided = tokenbucket.Decision{LimitIndex: -1}
 
-// decide returns the Decision for an answer. The script has decided already; package
-// tokenbucket computes the figures from the same states by the same arithmetic.
+// decide returns the Decision for an answer. The script has decided already, except about a
+// free price, which is admitted. Package tokenbucket computes the figures from the same states
+// by the same arithmetic.
 func (b *Buckets) decide(r request, a answer, p price) (tokenbucket.Decision, error) {
 	now, states, err := a.states(b.server.limits, r)
 	if err != nil {

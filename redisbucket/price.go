@@ -77,7 +77,8 @@ func (p price) canBePaid(limits tokenbucket.Limits) bool {
 }
 
 // legible returns the price to send to the script. If the price is free or can never be
-// paid, that is noCost: the script refuses it, and returns the bucket's state.
+// paid, that is noCost: the script takes nothing for it, and returns the bucket's state.
+// Buckets.decide then admits a free price.
 func (p price) legible(limits tokenbucket.Limits) price {
 	if !p.isFree() && p.canBePaid(limits) {
 		return p

@@ -196,7 +196,8 @@ func (c *checker) lostAt(at time.Time) bool {
 	return false
 }
 
-// checkRecovery: after the faults, no more calls fail than there are dead connections.
+// checkRecovery: after the faults, calls of a process time out at no more instants than it has
+// dead connections.
 func (c *checker) checkRecovery() {
 	for _, calm := range c.calms {
 		slow := map[*process]map[time.Time]bool{}
