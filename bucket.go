@@ -49,7 +49,7 @@ const Never time.Duration = math.MaxInt64
 type Bucket struct {
 	time  timeline.Timeline
 	epoch atomic.Pointer[epoch] // nil: the lock decides
-	_     [16]byte              // the fields above and below are in two cache lines: decisions write only to the one below
+	_     [16]byte              // ends a cache line: the fields above are mostly read, those below are written under the lock
 
 	mu    sync.Mutex
 	busy  busy // counts decisions until an epoch starts
@@ -168,6 +168,7 @@ func (b *Bucket) waitAgain(ctx context.Context, cost float64, kept *waiter) (*wa
 	return b.wait(ctx, price{all: cost}, kept)
 }
 
+// Package iolimit waits through this function, so that a stream uses its waiter again.
 func init() {
 	sleeper.Use(func(ctx context.Context, bucket any, cost float64, kept any) (any, error) {
 		w, _ := kept.(*waiter)
@@ -364,6 +365,7 @@ func (b *Bucket) admitOrQueue(ctx context.Context, p price, w *waiter, sleeps bo
 	}
 	if deadline, ok := ctx.Deadline(); ok {
 		wait := b.queue.wait(now, p) // Never if the turn would come after the end of time
+		// wait counts from now, but the time left from the present. The lock was taken in between.
 		if wait == Never || wait-(b.time.Now()-now) > b.time.Left(deadline) {
 			return nil, &DeadlineError{wait}
 		}
@@ -397,7 +399,7 @@ func (b *Bucket) setTimer(w *waiter) <-chan time.Time {
 // another one. An instant in the past gets a closed channel, because After(0) of some mocks
 // never rings. The system clock's timer is kept and used again.
 func (b *Bucket) startTimer(at time.Duration, kept **time.Timer) (timer <-chan time.Time) {
-	for range 3 { // the readings of a clock that runs always differ, so the tries are bounded
+	for range 3 { // two readings of a running clock always differ, so the tries are bounded
 		now := b.time.Now()
 		if at <= now {
 			due := make(chan time.Time)

@@ -150,12 +150,12 @@ func (e *epoch) take(t *timeline.Timeline, cost float64) (a answer, decided bool
 // time does not depend on the number of limits. In other cases it returns false. epochOver is
 // one of them: its anchor is above e.lastAnchor, and its spent tokens are above e.covered.
 //
-// The result is that of step. A limit is full if gain has reached need, that is, when the spent
-// tokens have been refilled. A token is refilled in at least e.fastest and at most e.slowest
-// nanoseconds. Gain and need are rounded once each. So gain is not below need once
-// spent*slowest nanoseconds have passed since the anchor. Before spent*fastest nanoseconds have
-// passed, gain lacks the refill of at least 1 ns out of at most 2^46 ns. That is more than the
-// rounding errors. The sums do not overflow, because slowest and fastest are at most
+// The result is that of step. A limit is full if gain has reached need (see Limit.IsFull), that
+// is, when the spent tokens have been refilled. A token is refilled in at least e.fastest and
+// at most e.slowest nanoseconds. Gain and need are rounded once each. So gain is not below need
+// once spent*slowest nanoseconds have passed since the anchor. Before spent*fastest nanoseconds
+// have passed, gain lacks the refill of at least 1 ns out of at most 2^46 ns. That is more than
+// the rounding errors. The sums do not overflow, because slowest and fastest are at most
 // 1 << (64 - anchorShift).
 func (e *epoch) admitQuickly(word, at, cost uint64) (next uint64, ok bool) {
 	anchor, spent := e.split(word)

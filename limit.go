@@ -38,8 +38,8 @@ func Per(n float64, d time.Duration) Limit {
 }
 
 // Within returns a limit that never passes more than n tokens in any window of length
-// d, wherever the window starts. Its capacity is burst, in tokens, and its refill is (n
-// - burst) / d. A smaller burst brings the average rate closer to n / d. Validate
+// d, wherever the window starts. Its capacity is burst, in tokens, and its refill is
+// (n - burst) / d. A smaller burst brings the average rate closer to n / d. Validate
 // rejects the limit unless burst is above 0 and below n, and d is above 0.
 //
 // A token belongs to the window in which it is granted. If a waiter's timer rings late, its

@@ -382,7 +382,7 @@ func (q *queue) settle() {
 	q.rouse()
 }
 
-// serve grants their costs to all waiters that are due. A grant counts at the instant at
+// serve grants each waiter that is due its cost. A grant counts at the instant at
 // which it was due, even if serve is called later. So late timers do not lower the rate.
 func (q *queue) serve() {
 	served := false

@@ -28,7 +28,7 @@ const (
 	imfFixdate = "Mon, 02 Jan 2006 15:04:05 GMT"
 	rfc850Date = "Monday, 02-Jan-06 15:04:05 GMT"
 	asctime    = time.ANSIC
-	asctime2   = "Mon Jan 02 15:04:05 2006" // asctime with a day of two digits, which the RFC also allows
+	asctime2   = "Mon Jan 02 15:04:05 2006" // asctime with a zero before a day below 10, which the RFC also allows
 )
 
 // ParseRetryAfter parses the value of a Retry-After header field: a whole number of

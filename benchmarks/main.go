@@ -28,7 +28,7 @@ import (
 
 var (
 	numbers = flag.String("tables", allNumbers(), "which tables, by number")
-	rounds  = flag.Int("rounds", 6, "how often each peer is measured")
+	rounds  = flag.Int("rounds", 6, "how often each peer is measured; 0 makes the tables again from the raw output")
 	folder  = flag.String("results", "", "a folder for the raw output, one file for each table: this run adds its rounds, and the tables show all rounds in the folder")
 	update  = flag.Bool("update", false, "measure for README.md: replace the raw output in results, and write all tables to README.md")
 )

@@ -18,7 +18,7 @@ type table struct {
 
 // pass is a part of a benchmark, and how it is run.
 type pass struct {
-	match     string // below the peer
+	match     string // a pattern for the rest of a benchmark's name: peer/...
 	benchtime string
 	cpu       string
 }
@@ -123,7 +123,7 @@ var tables = []table{
 	},
 	{
 		number: "9", title: "gRPC interceptors",
-		note:   "Unary calls: first the interceptor alone, without sending its trailers, then a whole call over loopback TCP, with server and client in one process. go-grpc-middleware has one limiter of x/time/rate for all, and its refusals report no wait. tokenbucket has a bucket for each address; -no-fields omits ratelimit and ratelimit-policy. In the columns full and draining the calls are admitted. In full, all calls have the same figures; in draining, each call has other figures. (figures) limits nothing, and sends the figures of tokenbucket as constants: that is gRPC's own cost.",
+		note:   "Unary calls: first the interceptor alone, without sending its trailers, then a whole call over loopback TCP, with server and client in one process. go-grpc-middleware has one limiter of x/time/rate for all, and its refusals report no wait. tokenbucket has a bucket for each address; -no-fields omits ratelimit and ratelimit-policy. In the columns full and draining the calls are admitted. In the column full, all calls have the same figures. In the column draining, each call has other figures. (figures) limits nothing, and sends the figures of tokenbucket as constants: that is gRPC's own cost.",
 		test:   "TestGRPCRefusals",
 		bench:  "GRPC",
 		passes: []pass{{".", "200ms", "2"}},

@@ -1,6 +1,6 @@
 package fit
 
-// longHull is the length of a hull from which on arrivals are added in batches.
+// longHull is a number of vertices. If a hull has that many, arrivals are added in batches.
 const longHull = 16
 
 // batchSize is the number of arrivals in a batch.
@@ -60,7 +60,8 @@ func (d *demand) finishBatch(least float64) {
 	}
 }
 
-// addWindowsInto adds the windows from the hull to the ends, from the least refill upwards.
+// addWindowsInto adds the windows that begin at the hull and end at the ends, in the order of
+// the refills at which they are the maximum: the least refill first.
 func (d *demand) addWindowsInto(ends []vertex, least float64) {
 	i, j := 0, len(ends)-1
 	for {

@@ -27,7 +27,7 @@ type demand struct {
 	latest  time.Duration // the latest instant of an arrival, also of a free one
 	hull    []vertex      // slopes rise, all of them above least
 	windows []window      // spans and tokens rise
-	batch   *batch        // arrivals that are not in hull yet; nil if there are none
+	batch   *batch        // arrivals that are not in hull yet; nil while the hull is short
 }
 
 // vertex is a point of the staircase, at the foot of a step.
@@ -57,7 +57,7 @@ func (d *demand) add(cost, least float64) {
 	}
 	d.hull = extendHull(d.hull, foot)
 	d.trim(least)
-	top.spent = d.spent
+	top.spent = d.spent // trim may have changed it
 	for _, v := range d.hull {
 		d.addWindow(v.to(top), least)
 	}

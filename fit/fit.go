@@ -47,8 +47,8 @@ func (a Arrival) validate() error {
 
 // Capacity returns the least capacity, in tokens, such that a bucket with this or any
 // larger capacity refuses at most a given share of the arrivals. The refill is in
-// tokens per second. The share, refused, is at least 0 and less than 1. If it is 0,
-// Capacity does not store the arrivals; otherwise it stores each in 16 bytes.
+// tokens per second. The share is the argument refused, at least 0 and less than 1. If
+// it is 0, Capacity does not store the arrivals; otherwise it stores each in 16 bytes.
 //
 // With a share of 0 the capacity is
 //

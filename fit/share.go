@@ -10,8 +10,8 @@ import (
 // searcher finds the least capacity such that it and every larger one refuse at most a
 // number of requests.
 //
-// A bucket that has refused some requests owes the tokens of those that it admitted. The
-// capacity matters only in one comparison:
+// In this file, the debt of a bucket is what it lacks to be full: the costs of the requests
+// that it admitted, less the refill since. The capacity matters only in one comparison:
 //
 //	admitted if debt + cost <= capacity
 //
@@ -19,7 +19,7 @@ import (
 // debt + cost that was refused, and down to the largest debt + cost that was admitted.
 // The searches jump between these bounds, and end at an exact number.
 //
-// A bucket that refuses nothing has the largest debt. When even this bucket has no debt, a
+// A bucket that refuses nothing has the largest debt. When even this bucket is full, a
 // new busy period begins, and no earlier refusal affects it. At any capacity, only the
 // busy periods that need a larger capacity are replayed.
 //

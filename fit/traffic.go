@@ -78,8 +78,8 @@ func (t *Traffic) Len() int { return len(t.keys) }
 // Count returns the number of arrivals.
 func (t *Traffic) Count() int { return t.count }
 
-// Capacity returns the least capacity, in tokens, at which buckets with this refill
-// refuse at most a given share of all arrivals, as they do at any larger capacity. The
+// Capacity returns the least capacity, in tokens, such that buckets with this refill
+// and this or any larger capacity refuse at most a given share of all arrivals. The
 // share is the argument refused. The errors are those of the function [Capacity], and
 // tokenbucket.ErrInvalidOption for a refill below the least or for a share above 0
 // without Keep.

@@ -24,8 +24,9 @@ import (
 //
 // If the wait before the first attempt fails, as tokenbucket.Bucket.Wait can, the call is not
 // sent and returns the error. Its status is DeadlineExceeded, Canceled or ResourceExhausted,
-// and errors.Is and errors.As find the original error. If the wait before a retry fails, the
-// call returns the server's refusal, or the error of its context if that is done.
+// or InvalidArgument for an invalid cost, and errors.Is and errors.As find the original
+// error. If the wait before a retry fails, the call returns the server's refusal, or the
+// error of its context if that is done.
 //
 // The interceptor may be used by any number of connections and goroutines.
 func UnaryClientInterceptor(b httplimit.HostBuckets, opts ...ClientOption) (grpc.UnaryClientInterceptor, error) {
@@ -171,7 +172,7 @@ func (c *client) heed(e *ClientEvent, trailer metadata.MD, err error) (wait time
 }
 
 // retryIn returns the wait that a refusal orders, by RetryInfo, which is exact, or else by the
-// pushback. It reports false if there is none.
+// pushback. It returns 0 and false if there is none.
 func retryIn(trailer metadata.MD, err error) (time.Duration, bool) {
 	refusal := status.Convert(err)
 	if refusal.Code() != codes.ResourceExhausted {
@@ -185,8 +186,9 @@ func retryIn(trailer metadata.MD, err error) (time.Duration, bool) {
 		}
 	}
 	if values := trailer.Get(pushback); len(values) == 1 {
-		ms, err := strconv.ParseInt(values[0], 10, 32)
-		return time.Duration(ms) * time.Millisecond, err == nil && ms >= 0
+		if ms, err := strconv.ParseInt(values[0], 10, 32); err == nil && ms >= 0 {
+			return time.Duration(ms) * time.Millisecond, true
+		}
 	}
 	return 0, false
 }

@@ -9,8 +9,10 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	pb "google.golang.org/grpc/interop/grpc_testing"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
 	"github.com/aa014e13/tokenbucket"
@@ -67,6 +69,23 @@ func TestClientObserverSeesTheLongestPause(t *testing.T) {
 		require.Error(t, call(t.Context(), s.client(t, false)).err)
 		require.Equal(t, []codes.Code{codes.ResourceExhausted}, events.codes())
 		require.Equal(t, []grpclimit.ClientEvent{{Target: memoryTarget, Method: unaryMethod, Cost: 1, Attempt: 1, Pause: 5 * time.Minute}}, events.seen)
+	})
+}
+
+// A refusal whose pushback is not a wait begins no pause.
+func TestClientObserverSeesNoPauseWithoutAWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for _, pushback := range []string{"-1", "2147483648", "-2147483649", "soon", ""} {
+			var events clientEvents
+			refuse := grpc.UnaryInterceptor(func(ctx context.Context, _ any, _ *grpc.UnaryServerInfo, _ grpc.UnaryHandler) (any, error) {
+				_ = grpc.SetTrailer(ctx, metadata.Pairs("grpc-retry-pushback-ms", pushback))
+				return nil, status.Error(codes.ResourceExhausted, "no")
+			})
+			s := &setup{limiter: perKey(t, plenty), server: []grpc.ServerOption{refuse}, dial: limited(t, plenty, grpclimit.WithRetries(1), events.observe())}
+			require.Error(t, call(t.Context(), s.client(t, false)).err)
+			require.Equal(t, []codes.Code{codes.ResourceExhausted}, events.codes(), pushback)
+			require.Equal(t, []grpclimit.ClientEvent{{Target: memoryTarget, Method: unaryMethod, Cost: 1, Attempt: 1}}, events.seen, pushback)
+		}
 	})
 }
 

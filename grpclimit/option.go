@@ -46,7 +46,7 @@ func invalid(format string, args ...any) error {
 // WithCosts sets what calls cost, in tokens, by full method, "/package.Service/Method", or
 // by service, "/package.Service/*". A method costs 1 if neither it nor its service is
 // listed. A stream pays once, when it is opened. A price that is negative, NaN or above a
-// capacity is an error, and so is a name of another form. WithCost overrides it. By
+// capacity is an error, and so is a name of another form. WithCost overrides WithCosts. By
 // default, every call costs 1.
 func WithCosts(costs tokenbucket.Costs) Option {
 	return func(c *config) { c.costs = maps.Clone(costs) }

@@ -30,7 +30,8 @@ const (
 const (
 	exceeded    = "rate limit exceeded: "
 	unavailable = "the rate limiter does not answer: "
-	never       = "this can never be admitted: ask for less"
+	never       = "this call can never be admitted: ask for less"
+	tooLate     = "retry in more than 24 days, or ask for less"
 )
 
 // refuse returns the trailers and the error of a call that does not go on.
@@ -83,14 +84,18 @@ func (r refusal) retryDelay() (time.Duration, bool) {
 }
 
 // texts returns three strings: its argument, the pushback and the message. All are parts of
-// one string, so they are one allocation. The pushback is the wait in milliseconds, rounded up, or -1 if
-// retryDelay reports false.
+// one string, so they are one allocation. The pushback is the wait in milliseconds, rounded
+// up, or -1 if retryDelay reports false.
 func (r refusal) texts(begin []byte) (beginning, back, message string) {
 	from := len(begin)
 	text := append(begin, r.about...)
 	wait, ok := r.retryDelay()
 	if !ok {
-		all := string(append(text, never...))
+		why := tooLate
+		if wait == tokenbucket.Never {
+			why = never
+		}
+		all := string(append(text, why...))
 		return all[:from], "-1", all[from:]
 	}
 	backFrom := len(text) + len("retry in ")

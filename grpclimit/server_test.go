@@ -56,10 +56,11 @@ func TestNeverAdmitted(t *testing.T) {
 		wait      time.Duration
 		pushback  string
 		retryInfo time.Duration
+		message   string
 	}{
-		{longest, "2147483647", longest},
-		{longest + 1, "-1", -1},
-		{tokenbucket.Never, "-1", -1},
+		{longest, "2147483647", longest, "retry in 2147483647 ms"},
+		{longest + 1, "-1", -1, "retry in more than 24 days"},
+		{tokenbucket.Never, "-1", -1, "never be admitted"},
 	} {
 		limiter, n := refusing(test.wait)
 		s := &setup{limiter: limiter}
@@ -67,6 +68,7 @@ func TestNeverAdmitted(t *testing.T) {
 		require.Equal(t, codes.ResourceExhausted, status.Code(a.err))
 		require.Equal(t, []string{test.pushback}, a.pushback())
 		require.Equal(t, test.retryInfo, a.retryInfo())
+		require.ErrorContains(t, a.err, test.message)
 		require.Equal(t, []string{"default"}, a.violations())
 		require.Len(t, n.all(), 1)
 	}

@@ -83,7 +83,7 @@ func (l *limitedStream) refuse(err error, d *tokenbucket.Decision) error {
 		r.wait = deadline.Wait
 	case errors.Is(err, tokenbucket.ErrCostExceedsCapacity), errors.Is(err, tokenbucket.ErrInvalidCost):
 	case errors.Is(err, tokenbucket.ErrTooManyWaiters):
-		*d = tokenbucket.Decision{Wait: tokenbucket.Never, LimitIndex: -1} // not known for how long
+		*d = tokenbucket.Decision{Wait: tokenbucket.Never, LimitIndex: -1} // Never, because the wait is not known
 		return status.Error(codes.ResourceExhausted, exceeded+"too many messages wait already: retry later")
 	case l.server.closed:
 		return l.end(l.server.undecided())

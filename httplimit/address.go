@@ -84,9 +84,9 @@ func (a *addresses) key(r *http.Request) string {
 }
 
 // ipv4Host returns the host of "host:port" if the host has only digits and dots, and the
-// port only digits. Such a host is the key: an IPv4 address has only one spelling, and for
-// other digits and dots, the function unparsed also returns the host. So most keys are a part
-// of RemoteAddr and need no parsing.
+// port only digits. Such a host is the key. An IPv4 address has only one spelling. If
+// the digits and dots are no IPv4 address, the function unparsed would return the same
+// host. So most keys are a part of RemoteAddr and need no parsing.
 func ipv4Host(hostPort string) (host string, ok bool) {
 	colon := len(hostPort) - 1
 	for colon >= 0 && isDigit(hostPort[colon]) {

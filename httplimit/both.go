@@ -21,12 +21,15 @@ import (
 // On a refusal, the decision is that of the limiter that refused. The second is not asked
 // if the first refuses, so the client may have to wait once more for the second. On
 // admission, the decision is that of the limiter that would make the same request wait
-// longer if it came again. On a tie, it is that of the limiter with fewer tokens left, and
-// X-RateLimit-Remaining, and r of RateLimit, are the largest whole cost that both would
-// admit. But if WithCostEach sets costs that differ, tokens cannot be compared: on a tie the
-// decision is that of the first limiter, or of the second one if only the first costs 0.
+// longer if it came again. On a tie, it is that of the limiter with fewer tokens left. If
+// WithCostEach sets costs that differ, tokens cannot be compared. Then, on a tie, it is
+// that of the first limiter, or that of the second if only the cost for the first is 0.
 // LimitIndex counts the limits of the limiter that decided; an Event also has its
 // LimiterIndex.
+//
+// If both limiters are asked, X-RateLimit-Remaining and the r of RateLimit are the largest
+// whole cost that both would admit next. But if WithCostEach sets costs that differ, they
+// are those of the limiter that decided.
 //
 // The Limiter returned also has Limits, TakeEach, Refund, RefundEach, Charge and
 // ChargeEach. The costs of the methods that end in Each are in the order of Limits:

@@ -40,10 +40,10 @@ func WithUnixReset(clock tokenbucket.Clock) Option {
 
 // WithExposedFields lists the fields of this middleware in
 // Access-Control-Expose-Headers, so that pages of other origins can read them (CORS).
-// Names that are listed there already stay. Put the layer that sets the other fields of
-// CORS outside this middleware. Then it answers preflights before they cost anything,
-// and refusals have its fields too. By default, Access-Control-Expose-Headers is not
-// changed.
+// Names that are already listed there stay. Put the layer that sets the other fields of
+// CORS outside this middleware. Then that layer answers preflights before they cost
+// anything, and refusals have its fields too. By default, Access-Control-Expose-Headers
+// is not changed.
 func WithExposedFields() Option {
 	return serverOption(func(c *config) { c.exposes = true })
 }

@@ -104,7 +104,7 @@ func (m *middleware) setLimits(f *fields, v *verdict) {
 	buf = appendInteger(buf, m.reset(&v.decision, v.remaining))
 	text := unsafe.String(unsafe.SliceData(buf), len(buf)) // nothing writes to it any more
 	if !v.decision.OK {
-		// t is the Retry-After.
+		// The parameter t of RateLimit is the same number as Retry-After.
 		f.wait = strings.TrimPrefix(text[remainingTo:rateLimitTo], parameterT)
 	}
 

@@ -77,8 +77,8 @@
 // # Other routers
 //
 // Prices by pattern are matched as an http.ServeMux matches. Other routers may serve the
-// same handler under more spellings of a path; [WithCosts] says what to do. The programs
-// in examples/integrations show gin, echo, chi, fiber and connect.
+// same handler under more spellings of a path; [WithCosts] says what to do. The files in
+// examples/integrations show gin, echo, chi, fiber and connect.
 //
 // # Client
 //

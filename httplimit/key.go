@@ -40,9 +40,9 @@ func WithKeyHeader(names ...string) Option {
 
 // WithAPIKey is like WithKeyHeader, for secrets. Instead of the value, the key contains
 // the first 128 bits of its SHA-256, in hexadecimal. So the secret is neither in logs nor
-// in a store. In Authorization only the part after the scheme counts. Do not use
-// WithAPIKey for schemes that sign each request: each request would have its own key. By
-// default, no field is read.
+// in a store. Of the field Authorization, only the part after the scheme counts. Do not
+// use WithAPIKey for schemes that sign each request: each request would have its own key.
+// By default, no field is read.
 func WithAPIKey(names ...string) Option {
 	return withKeyHeaders(names, true)
 }

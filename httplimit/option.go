@@ -147,8 +147,8 @@ func (c *config) settleCosts() error {
 	return nil
 }
 
-// WithCosts sets what requests cost, in tokens, by http.ServeMux pattern: "GET
-// /export", "/users/{id}". The most specific pattern decides, as for a ServeMux;
+// WithCosts sets what requests cost, in tokens, by http.ServeMux pattern, such as
+// "GET /export" or "/users/{id}". The most specific pattern decides, as for a ServeMux;
 // a request that matches none costs 1, unless the pattern "/" sets another default.
 //
 // New returns ErrInvalidOption for a pattern that a ServeMux does not accept. It also

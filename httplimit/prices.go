@@ -111,9 +111,9 @@ func (p *prices) of(r *http.Request) float64 {
 	return p.costs.Of(pattern)
 }
 
-// withSlash returns what a ServeMux would read of the request to which it redirects r, if it
-// has a pattern only for the path with a slash at its end. For such an r, the ServeMux
-// returns that path instead of a pattern: until Go 1.25 always, later for CONNECT.
+// withSlash returns a request for the path of r with a slash at its end. It has only the
+// fields that a ServeMux reads. If a ServeMux has a pattern only for that path, it redirects r
+// there. For the method CONNECT, Handler then returns the path instead of the pattern.
 func withSlash(r *http.Request) *http.Request {
 	u := *r.URL
 	u.Path += "/"

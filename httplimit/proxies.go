@@ -8,10 +8,10 @@ import (
 
 // WithTrustedProxies reads the client's address from X-Forwarded-For if the peer's address
 // is in one of the prefixes. All lines of the field are one list. The list is read from
-// the right. Reading stops at the first address that is in none of the prefixes, at an
-// element that is not an address, or at the beginning of the list. The last address read
-// is the client's. If none was read, the peer's address counts. Elements may have a port,
-// and brackets.
+// the right. Reading ends after the first address that is in none of the prefixes, before
+// an element that is not an address, or at the beginning of the list. The last address
+// read is the client's. If none was read, the peer's address counts. Elements may have a
+// port, and brackets.
 //
 // A peer on a Unix socket has no address that a prefix could contain: use
 // WithTrustedHops for it. Calling WithTrustedProxies again adds prefixes. No prefix, or an

@@ -86,13 +86,13 @@ type eachWaiter interface {
 //     refused requests again. Both are off by default.
 //
 // A pause also holds requests that have taken their tokens but have not been written yet,
-// because the base still dials, or waits for a connection. They wait on the connection
-// until the pause ends. They neither take tokens nor queue again. The server may close the
-// connection meanwhile. Then the request is sent again, unless a part of it was written,
-// or it has a body without GetBody. If the context of a held request ends, the server does
-// not get the request. With HTTP/1, a held request keeps its connection, which counts for
-// http.Transport.MaxConnsPerHost. So other requests may have to wait for a connection.
-// Some requests can still be sent during a pause:
+// because the base (see WithBase) still dials or waits for a connection. They wait on the
+// connection until the pause ends. They neither take tokens nor queue again. The server
+// may close the connection meanwhile. Then the request is sent again, unless a part of it
+// was written, or it has a body without GetBody. If the context of a held request ends,
+// the server does not get the request. With HTTP/1, a held request keeps its connection,
+// which counts for http.Transport.MaxConnsPerHost. So other requests may have to wait for
+// a connection. Some requests can still be sent during a pause:
 //
 //   - with a base that does not call the hook GotConn of net/http/httptrace before it
 //     writes; http.Transport does, for HTTP/1 and HTTP/2

@@ -16,8 +16,9 @@ type TransportEvent struct {
 	Costs   []float64     // tokens, with WithTransportCostEach; must not be changed
 	Attempt int           // 1 for the first, 2 for the first retry
 
-	// Waited is the sum of two times: in the queue, by the clock of WithTransportClock, and
-	// held by a pause afterwards, by the clock of the buckets.
+	// Waited is the sum of two times: how long the attempt was in the queue, by the clock
+	// of WithTransportClock, and how long a pause held it afterwards, by the clock of the
+	// buckets.
 	Waited time.Duration
 
 	Pause  time.Duration // the pause that the answer began; 0 if none

@@ -102,8 +102,8 @@ func (h *hold) result() (waited time.Duration, unsent bool, gaveUp error) {
 	return h.waited, !h.wrote, h.gaveUp
 }
 
-// isHTTP2 reports whether a connection speaks HTTP/2. Such a connection may carry other
-// requests and must not be closed.
+// isHTTP2 reports whether a TLS connection speaks HTTP/2. Such a connection may carry other
+// requests and must not be closed. Nothing shows that a connection without TLS speaks HTTP/2.
 func isHTTP2(conn net.Conn) bool {
 	secure, ok := conn.(interface{ ConnectionState() tls.ConnectionState })
 	return ok && secure.ConnectionState().NegotiatedProtocol == "h2"

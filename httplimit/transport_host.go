@@ -59,7 +59,8 @@ func isASCII(s string) bool {
 	return true
 }
 
-// asServed returns a request with what a ServeMux in the server would read of req.
+// asServed returns a request that has only the fields of req that a ServeMux in the server
+// would read.
 func asServed(req *http.Request) *http.Request {
 	served := &http.Request{Method: req.Method, Host: req.Host, URL: req.URL}
 	if served.Method == "" {

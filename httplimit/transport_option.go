@@ -186,8 +186,9 @@ func WithTooFast(statuses ...int) TransportOption {
 // WithTooFastFunc sets a function that reports whether an answer says "too fast". It is for
 // servers whose status is ambiguous: GitHub answers 403 for its secondary limits, and also
 // for a missing permission, which must not pause anything. The function is called for every
-// answer, of any status, that does not already mean "too fast" by its status. If it returns
-// true, the answer pauses and is retried as the statuses of WithTooFast are.
+// answer, of any status, that does not already mean "too fast" by its status. If the
+// function returns true, the Transport pauses and retries as it does for the statuses of
+// WithTooFast.
 //
 // The function may read up to 64 KiB of the body; then Read returns io.EOF. Reading waits
 // for the server. The caller still gets all of the body. The function must not
@@ -242,8 +243,8 @@ func WithRateLimitFields() TransportOption {
 // result, many processes that wait for the same second do not all come back at the same
 // instant. For pauses of 10 seconds or more, the jitter is at most a tenth of the pause.
 // For shorter pauses, it is at most a second, and not longer than the pause. The jitter may
-// make a pause longer than WithLongestPause. If the server demands a longer pause than
-// that, no jitter is added. By default, there are no retries.
+// make a pause longer than WithLongestPause. If the server demands a pause longer than
+// WithLongestPause, no jitter is added. By default, there are no retries.
 func WithRetries(n int) TransportOption {
 	return func(c *transportConfig) { c.retries = n }
 }
@@ -252,7 +253,7 @@ func WithRetries(n int) TransportOption {
 // sent, 0 or more. Reading takes at most a second. If the body ends within that, the
 // connection can be used again. By default, it is 64 KiB.
 func WithDrain(bytes int64) TransportOption {
-	return func(c *transportConfig) { c.drain = min(bytes, math.MaxInt64-1) }
+	return func(c *transportConfig) { c.drain = min(bytes, math.MaxInt64-1) } // releaseConnection adds 1
 }
 
 // WithTransportClock sets the clock of the Transport. If an answer has no Date field,

@@ -70,8 +70,11 @@ func (b *Buckets[K]) unattend(v *visit[K]) {
 
 // retire puts an attended key that has no users back into the table, or drops it if it
 // is full, and returns whether it dropped it. A key stays attended while it is paused,
-// that is, while one of its states is anchored in the future. A key that is not full also
-// stays while its bucket's latest reading of the clock is earlier than the shard's.
+// that is, while one of its states is anchored in the future.
+//
+// A key that is not full also stays while its bucket's latest reading of the clock is earlier
+// than the shard's, as after the clock went back. In the table, the shard's reading would
+// count for the key at once, and it would get refill before its time.
 func (b *Buckets[K]) retire(s *shard[K], key K, a *attendance) (dropped bool) {
 	_, states := a.bucket.State()
 	latest := a.bucket.Latest()

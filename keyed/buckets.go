@@ -13,10 +13,11 @@
 // two. This includes its state and its share of the table, but not the text of the
 // string. To measure it, run go test -run TestBytesPerKey -v ./keyed.
 //
-// A sweep looks at about a hundred keys at most. The keys are spread over up to 256
-// shards, each with a table. Now and then a call makes room in a table, or changes the
-// size of the table. It then looks at each key of that shard: forty thousand keys if
-// there are ten million in all. Len may look at every key of every shard.
+// A sweep looks at about 130 keys at most. If there is no room for a new key, a call
+// may sweep several shards. The keys are spread over up to 256 shards, each with a
+// table. Now and then a call makes room in a table, or changes the size of the table.
+// It then looks at each key of that shard: forty thousand keys if there are ten million
+// in all. Len may look at every key of every shard.
 //
 // Sweeps and changes of size hash keys again, and hashing a string reads all of it. So
 // keys should be short: use the hash of a long key instead.
@@ -48,8 +49,8 @@ const (
 // Buckets holds one token bucket per key. A key seen for the first time has a full
 // bucket. Keys that are not equal to themselves, such as NaN, share one bucket. A key
 // that a Go map does not accept, such as a slice in an interface, causes the same panic
-// as in a map, and nothing is changed. Buckets store the keys passed: clone a string that
-// is part of a large one, or the large one stays in memory.
+// as in a map, and nothing is changed. Buckets stores the keys passed: clone a string
+// that is part of a large one, or the large one stays in memory.
 //
 // Any number of goroutines may use Buckets at the same time; calls for different keys
 // rarely wait for each other. Buckets must not be copied. The zero Buckets is not ready

@@ -165,8 +165,9 @@ func (b *Buckets[K]) leaveUnchanged(v *visit[K]) {
 	v.shard.mu.Unlock()
 }
 
-// sweepDue makes sweepEachCall more keys due. Every sixteenth call sweeps. If keys are attended,
-// so does a call for a newcomer: a key that is unknown, or that becomes attended.
+// sweepDue makes sweepEachCall more keys due. Every sixteenth call sweeps. If keys are
+// attended, a call for a newcomer also sweeps: for a key that is unknown, or that becomes
+// attended.
 func (b *Buckets[K]) sweepDue(s *shard[K], newcomer bool) {
 	s.due += sweepEachCall
 	if s.due%sweepAtOnce == 0 || newcomer && len(s.attended) > 0 {

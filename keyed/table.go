@@ -294,7 +294,9 @@ func (g group) tag(n int) group { return g >> (8 * n) & 0xff }
 // with returns the group with a new tag of a slot.
 func (g group) with(n int, tag group) group { return g&^(0xff<<(8*n)) | tag<<(8*n) }
 
-// tagged marks the slots that have a tag.
+// tagged marks the slots that have a tag. Adding 0x7f to the low seven bits of a byte sets its
+// highest bit unless they are all 0, and carries nothing into the next byte. So after the or with
+// x, the highest bit is 0 only where the whole byte is.
 func (g group) tagged(tag group) slots {
 	x := g ^ tag*each // 0 where the tag is
 	return slots(^(x&(0x7f*each) + 0x7f*each | x) & (0x80 * each))

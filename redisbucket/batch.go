@@ -19,7 +19,8 @@ import (
 // connection. go-redis has a pool for pipelines and takes the connection that was returned
 // last. So sends that do not overlap use one connection, and sends that overlap use two. A
 // send that begins alone has a single request, unless an earlier one that began alone was
-// answered within proofLasts. The same holds for sends that begin beside another one.
+// answered less than proofLasts ago. The same holds for sends that begin beside another
+// one.
 //
 // So a batch is likely to get a new connection, or one that has been idle for little longer
 // than proofLasts at most. That is not certain: two senders that begin together may get

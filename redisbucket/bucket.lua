@@ -7,15 +7,15 @@
 -- as package tokenbucket keeps it.
 --
 --   KEYS[1]  the bucket
---   ARGV[1]  the limits and a space, as the value begins
+--   ARGV[1]  the beginning of the value: tb1, the limits, and a space
 --   ARGV[2]  tokens to take; below 0, tokens to give back; or one number for each limit,
 --            with a space between them
 --   ARGV[3]  the longest wait that is accepted, in microseconds: a cost that is refilled
 --            within it is taken now, and the level is below 0 until then; -1 to take a cost in
---            any case; -2 to write nothing, with a cost that is refused
+--            any case; -2 to look: nothing is written, and the cost must be one that is refused
 --   ARGV[4]  capacity; ARGV[5] refill; and so on for each limit
---   and last, for a lease, further tokens to take: as many whole ones of them as the
---   bucket holds
+--   and last, for a lease, how many further tokens to take: only whole ones, and only as
+--   many as the bucket holds besides the cost
 --
 -- The answer is 1 if the request was admitted, otherwise 0. After 1 there is a + and the
 -- number of further tokens, if any were taken. Then come the time in seconds and
@@ -72,7 +72,7 @@ if value then
     -- The clock stepped back, or the limits have changed: the bucket keeps its level at
     -- the later instant, up to the new capacities, and refills from now on. That is
     -- written even if the request is refused, so that the refill counts from now.
-    local states, filling, limit = '', 0, 4
+    local states, filling, limit = '', 0, 4 -- limit: where in the value the next limit begins
     for i = 4, #ARGV - 1, 2 do
       local level = ARGV[i] + 0
       local capacity, refill, balance, anchor
@@ -98,7 +98,7 @@ if value then
 end
 
 local admitted = '1 '
-if #ARGV % 2 == 0 then
+if #ARGV % 2 == 0 then -- a lease: three arguments, two for each limit, and one more
   local least, from = cost + ARGV[#ARGV], at
   for i = 4, #ARGV - 1, 2 do
     local level = ARGV[i] + 0

@@ -50,8 +50,9 @@ type Buckets struct {
 // New returns Buckets on the client's server. The client may be for one server, for a
 // master found by Sentinel, or for a cluster; the caller closes it. New sends nothing. It
 // returns ErrInvalidLimit or ErrInvalidOption, of package tokenbucket, for numbers out of
-// range, and ErrInvalidOption for a nil option or a *redis.Ring: when a server is down, a
-// Ring uses another server for the same keys, and on that server their buckets are full.
+// range, and ErrInvalidOption for a nil option. It also returns ErrInvalidOption for a
+// *redis.Ring. When a server is down, a Ring uses another server for the same keys, and
+// on that server their buckets are full.
 //
 // The hooks of a *redis.Client run only if its Options set ContextTimeoutEnabled. Otherwise
 // Buckets uses a copy of the client, made by the client's method WithTimeout. The copy has
@@ -84,6 +85,7 @@ func NewWithClient(client Client, limit tokenbucket.Limit, opts ...Option) (*Buc
 	if client == nil {
 		return nil, fmt.Errorf("%w: no client: pass one that implements redisbucket.Client", tokenbucket.ErrInvalidOption)
 	}
+	c.instrument = nil // it is for clients of New
 	return newBuckets(client, c), nil
 }
 

@@ -87,8 +87,8 @@ func (e *exchange) drop() bool {
 	return left
 }
 
-// ask runs the script. It returns the context's error if the context is done before there
-// is an answer, ErrUnavailable or ErrForeignKey.
+// ask runs the script. Its error is ErrUnavailable, ErrForeignKey, or the context's error
+// if the context is done before there is an answer.
 func (s *server) ask(ctx context.Context, r request) (answer, error) {
 	if err := ctx.Err(); err != nil {
 		return "", err
@@ -367,10 +367,11 @@ func withCallers(together []*exchange) context.Context {
 	return context.WithValue(all[0], callersKey{}, all)
 }
 
-// Callers returns the contexts of all callers whose requests are sent together in a
-// pipeline, given the pipeline's context. A hook of the client can link the pipeline's span
-// to the spans of these callers. The pipeline's context has the values of the first
-// caller's context. Callers returns nil for the context of a single request.
+// Callers takes the context of a pipeline. It returns the contexts of all callers whose
+// requests are sent together in that pipeline. A hook of the client can link the
+// pipeline's span to the spans of these callers. The pipeline's context has the values
+// of the first caller's context. Callers returns nil for the context of a single
+// request.
 func Callers(ctx context.Context) []context.Context {
 	all, _ := ctx.Value(callersKey{}).([]context.Context)
 	return all

@@ -122,6 +122,7 @@ func (g goRedis) node(key string) *redis.Client {
 	case *redis.Client:
 		return client
 	case *redis.ClusterClient:
+		// The context has ended, so MasterForKey uses what it knows and sends nothing.
 		done, cancel := context.WithCancel(context.Background())
 		cancel()
 		if master, err := client.MasterForKey(done, key); err == nil {

@@ -349,7 +349,7 @@ func TestWaitAndLargeCostsGoStraightToTheServer(t *testing.T) {
 		b.requireLocal(func() { b.drain(m, 4) }) // these tokens were taken before
 		_, ok, err := m.TryAcquire(background, "key", 1)
 		require.NoError(t, err)
-		require.False(t, ok, "nobody barges")
+		require.False(t, ok, "no newcomer overtakes the queue")
 		b.to(2 * sec)
 		b.requireLeft("first", sec)
 		b.requireLeft("second", 2*sec)

@@ -87,7 +87,7 @@ func WithTimeout(timeout time.Duration) Option {
 // could not be reached. Meanwhile requests fail at once, or the fallback decides. Then one
 // request is sent as a test. If the server answers it, the break is over. At the beginning
 // of the break, a new connection is tried as well. If the server answers on it, the break
-// is over. If only an existing connection is lost, the server may be well, so no break
+// is over. If only an existing connection is lost, the server may still work, so no break
 // begins. With 0 every request is sent. By default, it is a tenth of a second.
 func WithBreak(pause time.Duration) Option {
 	return func(c *config) { c.pause = pause }
@@ -133,10 +133,10 @@ func WithInstrument(instrument func(redis.UniversalClient)) Option {
 
 // WithLease makes each process take more tokens than a request needs, and keep them for the
 // next requests, so that a hot key does not cost a round trip each time. A Take or TryAcquire
-// takes its cost, and as many further whole tokens as the bucket has, but no more in all than
-// the argument tokens. If other such calls of this process wait for the same answer, their
-// costs come in addition. The next calls spend these tokens in the process. The rest is given
-// back maxAge after it was taken, or by Close, which the program must call.
+// takes its cost, and as many further whole tokens as the bucket has. In all, it takes at
+// most the given number of tokens. If other such calls of this process wait for the same
+// answer, it takes their costs in addition. The next calls spend these tokens in the process.
+// The rest is given back maxAge after it was taken, or by Close, which the program must call.
 //
 // A key gets a lease when it is requested again within maxAge, or at once while fewer than
 // four keys have one. At most MaxLeases keys have leases at a time. Requests for other keys
@@ -157,8 +157,8 @@ func WithInstrument(instrument func(redis.UniversalClient)) Option {
 // refused. So choose leases that together are a small part of the capacity, and an age of a
 // fraction of a second. A lease above the capacity is cut to the capacity.
 //
-// Leases are not used by Wait, by the methods with names that end in Each, and for costs
-// above the lease. These ask the server, which does not count leased tokens. Calls of Wait
+// Wait, the methods with names that end in Each, and requests that cost more than the lease
+// do not use leases. They ask the server, which does not count leased tokens. Calls of Wait
 // return in order of arrival, unless tokens are given back meanwhile. Requests that spend a
 // lease do not delay them, since the tokens of the lease were taken before.
 //

@@ -14,7 +14,8 @@ type price struct {
 	each []float64 // in the order of the limits; nil if cost is used, otherwise cost is 0
 }
 
-// noCost is above any capacity.
+// noCost is a cost above any capacity: the script refuses it, and returns the bucket's state.
+// It is also larger than any debt, so giving it back fills every bucket.
 const noCost = 1e300
 
 // eachOf returns a price with a cost for each limit.

@@ -82,6 +82,8 @@ func (r request) costs(asked []int) string {
 	return strings.Join(words, " ")
 }
 
+// ahead returns the script's third argument: how far ahead of the refill the cost may be
+// taken, in microseconds, or a mode below 0.
 func (r request) ahead() string {
 	switch r.mode {
 	case charges:

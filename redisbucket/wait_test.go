@@ -135,7 +135,7 @@ func TestWaitersLeaveInOrderOverAllMachines(t *testing.T) {
 		}
 		d, err := machines[1].Take(background, "key", 1)
 		require.NoError(t, err)
-		require.False(t, d.OK, "nobody barges")
+		require.False(t, d.OK, "no newcomer overtakes the queue")
 		require.Equal(t, at+sec/2, d.Wait)
 		require.Zero(t, d.Remaining())
 		require.InDelta(t, -at.Seconds()*2, d.Tokens, 1e-9)

@@ -55,8 +55,8 @@ func (i *connectInterceptor) WrapStreamingClient(next connect.StreamingClientFun
 	return next
 }
 
-// ask returns the error of a call that does not go on. Its metadata has the fields of
-// httplimit, and Retry-After.
+// ask returns the error of a call that does not go on. The metadata of a refusal has the
+// fields of httplimit, and Retry-After unless the wait is Never.
 func (i *connectInterceptor) ask(ctx context.Context, spec connect.Spec, peer connect.Peer, header http.Header) error {
 	key := i.gate.Key(&http.Request{RemoteAddr: peer.Addr, Header: header})
 	a := i.gate.Ask(ctx, key, i.cost(spec))

@@ -17,5 +17,5 @@ func (c fastClock) Now() time.Time {
 func (c fastClock) Since(t time.Time) time.Duration { return c.Now().Sub(t) }
 
 func (c fastClock) After(d time.Duration) <-chan time.Time {
-	return time.After(time.Duration(float64(d)/c.speed) + 1)
+	return time.After(time.Duration(float64(d)/c.speed) + 1) // rounded up, so that no timer rings too early
 }

@@ -19,9 +19,9 @@ import (
 // goroutines.
 //
 // For a request that is or would be refused, Waited gets the wait that the refusal
-// reports. For all other requests that the observers of Client and GRPCClient report, it
-// gets the time waited, and so it does for all other messages of a stream without
-// grpclimit.WithReportOnly. For all other requests to a server it is not called.
+// reports. Otherwise Waited gets the time that was waited, for requests that the
+// observers of Client and GRPCClient report, and for messages of a stream without
+// grpclimit.WithReportOnly. It is not called for other requests to a server.
 type Sink interface {
 	// Decided counts a decision.
 	Decided(limiter, limit string, outcome Outcome)

@@ -26,7 +26,7 @@ func liveThroughDays(out io.Writer) {
 	}{
 		{"both limits", []tokenbucket.Limit{perMinute, perHour}},
 		{"no hourly limit", []tokenbucket.Limit{perMinute}},
-		{"no limit a minute", []tokenbucket.Limit{perHour}},
+		{"no limit per minute", []tokenbucket.Limit{perHour}},
 	} {
 		served, banned := liveThroughDay(day.limits...)
 		if banned > 0 {

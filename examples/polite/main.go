@@ -38,7 +38,7 @@ func fetch(out io.Writer, burst float64) error {
 	}
 	transport, err := httplimit.NewTransport(httplimit.AllHosts(bucket),
 		httplimit.WithTooFast(http.StatusInternalServerError),
-		httplimit.WithLongestPause(24*time.Hour)) // by default, a longer Retry-After than 5 minutes is obeyed for 5 minutes only
+		httplimit.WithLongestPause(24*time.Hour)) // by default, a Retry-After of more than 5 minutes is obeyed for only 5 minutes
 	if err != nil {
 		return err
 	}

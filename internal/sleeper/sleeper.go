@@ -12,7 +12,7 @@ type Sleeper struct{ kept any }
 // Wait calls Wait of a bucket, which must be a *tokenbucket.Bucket.
 func (s *Sleeper) Wait(ctx context.Context, bucket any, cost float64) (err error) {
 	kept := s.kept
-	s.kept = nil // a clock that panics leaves the waiter in its queue
+	s.kept = nil // if the clock panics, the waiter is still in its queue and must not be used again
 	s.kept, err = wait(ctx, bucket, cost, kept)
 	return err
 }

@@ -97,8 +97,8 @@ func (t *Timeline) After(d time.Duration, kept **time.Timer) <-chan time.Time {
 	return (*kept).C
 }
 
-// Left returns the time until the deadline of a context. The deadline may be one of this
-// clock's time or of real time: Left returns the larger of the two times.
+// Left returns the time until the deadline of a context. The deadline may be in the time
+// of this clock or in real time: Left returns the larger of the two results.
 func (t *Timeline) Left(deadline time.Time) time.Duration {
 	left := time.Until(deadline)
 	if t.Clock != nil {

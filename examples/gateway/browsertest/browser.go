@@ -56,7 +56,8 @@ func await(expression string) action {
 	})
 }
 
-// awaitAnswers waits until the page lists n answers, including that to its first look.
+// awaitAnswers waits until the page lists n answers. One of them answers the request that the
+// page sends when it is loaded.
 func awaitAnswers(n int) action {
 	return await(fmt.Sprintf(`document.querySelectorAll("#log li").length >= %d`, n))
 }

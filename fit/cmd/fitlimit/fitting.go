@@ -176,8 +176,10 @@ func (f *fitting) chosen() row {
 	return f.Rows[slices.IndexFunc(f.Rows, func(r row) bool { return r.Capacities[0] <= enough })]
 }
 
-// chooseRefills returns up to twenty refills in equal ratios: from the average rate of the
-// neediest key to the refill above which the capacity does not fall any more.
+// chooseRefills returns up to twenty refills in equal ratios. The first is about the average
+// rate of the neediest key: with it, the capacity is at most what is refilled in a twentieth of
+// the log's time. The last is the refill above which the capacity does not fall any more, but
+// at most about a thousand times the first.
 func (f *fitting) chooseRefills(least float64) []float64 {
 	capacity := func(refill float64) float64 {
 		c, err := f.traffic.Capacity(refill, 0)

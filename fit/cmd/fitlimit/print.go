@@ -81,7 +81,7 @@ func (f *fitting) printTable(w io.Writer) {
 			fmt.Fprintf(w, "%s\t  %s\n", number(n.Capacity), accesslog.Printable(n.Key))
 		}
 	}
-	fmt.Fprintf(w, "\nIn Go, with the least refill above which a higher refill saves little capacity:\n\n%s\n", f.code())
+	fmt.Fprintf(w, "\nIn Go, with the least refill that is large enough (more refill saves little capacity):\n\n%s\n", f.code())
 }
 
 func (f *fitting) printTries(w io.Writer) {
@@ -131,7 +131,8 @@ func shareName(share float64) string {
 
 func percent(share float64) string { return strconv.FormatFloat(share*100, 'g', 3, 64) + " %" }
 
-// number returns a number with up to six digits.
+// number returns a number with up to six digits, or with all of them where six would need an
+// exponent.
 func number(x float64) string {
 	text := strconv.FormatFloat(x, 'g', 6, 64)
 	if strings.Contains(text, "e") {

@@ -46,7 +46,7 @@ type Options struct {
 // None as a key puts all requests into one bucket.
 const None = "none"
 
-// validate fills in the defaults.
+// validate checks the options and sets the default format.
 func (o *Options) validate() error {
 	switch o.Format {
 	case "":

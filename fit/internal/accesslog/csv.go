@@ -64,7 +64,7 @@ func (s *csvSource) Next() (record Record, err error) {
 	case err != nil:
 		return record, err
 	}
-	line, _ := s.reader.FieldPos(0) // it panics after a row without fields
+	line, _ := s.reader.FieldPos(0) // after an error there may be no fields, and FieldPos would panic
 	if record.At, err = parseTime(row[s.time]); err != nil {
 		return record, &brokenLine{line, fmt.Sprintf("%q", row), err}
 	}
@@ -87,7 +87,7 @@ func (s *csvSource) Next() (record Record, err error) {
 // timeLayouts are the forms of a time in JSON and CSV, besides numbers.
 var timeLayouts = []string{time.RFC3339Nano, "2006-01-02T15:04:05.999999999-0700", "2006-01-02 15:04:05.999999999-07:00", "2006-01-02 15:04:05.999999999 -0700", clfTime}
 
-// parseTime reads a time in one of these forms, or a number since 1970.
+// parseTime reads a time in one of these forms, or a number that unixTime reads.
 func parseTime(text string) (time.Time, error) {
 	for _, layout := range timeLayouts {
 		if at, err := time.Parse(layout, text); err == nil {

@@ -74,7 +74,7 @@ func (s *Server) awaitUp() {
 		}
 		time.Sleep(10 * time.Millisecond)
 	}
-	s.t.Fatalf("the server at %s accepts no connection within 30 s: see whether redis-server starts by hand", s.Addr)
+	s.t.Fatalf("the server at %s accepts no connection within 30 s: start redis-server by hand to see why", s.Addr)
 }
 
 // Kill ends the process at once, as a crash does.

@@ -20,7 +20,7 @@ var (
 func bounds(t *testing.T, new New) {
 	for i, order := range [][]tokenbucket.Limit{{quick, slow}, {slow, quick}} {
 		play(t, fmt.Sprintf("first the quick one binds, then the slow one: %d", i), new, order, func(s *scene) {
-			s.drain(10) // 0 and 20
+			s.drain(10) // quick has 0 tokens now, slow has 20
 			for i := range 6 {
 				s.queue(fmt.Sprint(i), 5)
 			}

@@ -31,7 +31,7 @@ func cancel(t *testing.T, new New) {
 			}
 		})
 	}
-	play(t, "all at once where the first gives up what the others can have", new, limits(10, 1), allAtOnce)
+	play(t, "the first gives up, and all others that can be served leave at once", new, limits(10, 1), allAtOnce)
 	play(t, "nil exactly if the tokens were taken", new, limits(1, 1), nilExactlyIfTaken)
 	t.Run("at the instant it is due", func(t *testing.T) {
 		playOn(t, nil, new, limits(1, 1), func(s *scene) {

@@ -15,7 +15,7 @@ import (
 // edges tests the shortest and the longest waits.
 func edges(t *testing.T, new New) {
 	play(t, "a refund ends a wait that would never have ended", new, limits(10, 1), refundEndsEndlessWait)
-	play(t, "who waits behind one that waits forever moves up", new, limits(1, 1e-10), behindAnEndlessWait)
+	play(t, "a waiter behind one that waits forever moves up", new, limits(1, 1e-10), behindAnEndlessWait)
 	play(t, "what can't be asked for takes nothing, behind a queue or paused", new, limits(10, 1), invalidCosts)
 	play(t, "Reset holds behind a queue and a pause", new, limits(10, 3), resetBehindQueueAndPause)
 	play(t, "a refund during a pause admits nothing yet", new, limits(10, 1), refundDuringPause)

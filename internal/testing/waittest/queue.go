@@ -14,7 +14,7 @@ import (
 func queue(t *testing.T, new New) {
 	play(t, "first come first served, one large among 100", new, limits(50, 10), firstComeFirstServed)
 	play(t, "a thousand of mixed costs leave at the exact instants", new, limits(11, 3), aThousandMixedCosts)
-	play(t, "nobody barges", new, limits(10, 1), nobodyBarges)
+	play(t, "no newcomer overtakes the queue", new, limits(10, 1), noneOvertakes)
 	play(t, "0 is free behind a queue and in debt", new, limits(1, 1), zeroIsFree)
 	play(t, "never blocks until the context ends", new, limits(1, 1e-11), neverBlocks)
 }
@@ -58,12 +58,12 @@ func aThousandMixedCosts(s *scene) {
 	}
 }
 
-func nobodyBarges(s *scene) {
+func noneOvertakes(s *scene) {
 	s.drain(10)
 	s.queue("eight", 8)
 	s.queue("two", 2)
 	s.to(5 * sec)
-	s.requireRefused(1, 6*sec) // 11 in all, 5 there
+	s.requireRefused(1, 6*sec) // 11 tokens are asked for in all, 5 are in the bucket
 	d := s.Take(1)
 	require.Equal(s.t, 6*sec, d.Wait)
 	require.Equal(s.t, -5.0, d.Tokens)

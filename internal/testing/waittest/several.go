@@ -13,7 +13,7 @@ import (
 func several(t *testing.T, new New) {
 	two := []tokenbucket.Limit{{Capacity: 3, RefillPerSec: 1}, {Capacity: 10, RefillPerSec: 0.25}}
 	play(t, "the slower limit takes over", new, two, func(s *scene) {
-		s.drain(3) // 0 and 7
+		s.drain(3) // the first has 0 tokens now, the second has 7
 		for i := range 12 {
 			s.queue(fmt.Sprint(i), 1)
 		}
@@ -26,7 +26,7 @@ func several(t *testing.T, new New) {
 		s.requireLeft("10", 16*sec)
 		s.requireLeft("11", 20*sec)
 	})
-	play(t, "one is capped while the other makes wait", new, []tokenbucket.Limit{{Capacity: 10, RefillPerSec: 1}, {Capacity: 4, RefillPerSec: 0.5}}, func(s *scene) {
+	play(t, "one limit is full while callers wait for the other", new, []tokenbucket.Limit{{Capacity: 10, RefillPerSec: 1}, {Capacity: 4, RefillPerSec: 0.5}}, func(s *scene) {
 		require.NoError(s.t, s.Charge(4)) // 6 and 0
 		require.NoError(s.t, s.Charge(6)) // 0 and -6
 		s.queue("a", 4)                   // 10 of the second at 20 s; the first is full at 10 s

@@ -16,7 +16,8 @@ import (
 	"github.com/aa014e13/tokenbucket/redisbucket"
 )
 
-// Open returns a client of the server at an address, until the end of the test.
+// Open returns a client of the server at an address. It closes the client at the end of the
+// test.
 type Open func(t testing.TB, addr string) redisbucket.Client
 
 var background = context.Background()

@@ -143,8 +143,8 @@ func (c *checker) checkDurations() {
 }
 
 // checkWaits: the tokens of waiters are refilled in the order in which the server got their
-// requests. No waiter leaves before its tokens are refilled, or later than an answer may
-// take.
+// requests. No waiter leaves before its tokens are refilled. After that it leaves within the
+// time that an answer may take.
 func (c *checker) checkWaits() {
 	latest := map[string]time.Time{} // when the tokens of the waiter before are refilled
 	for _, r := range c.runs {

@@ -18,7 +18,7 @@ type conn struct {
 	arrived  []chunk // not read yet
 	end      error   // after what arrived
 	deadline time.Time
-	late     time.Duration // the instant after which Read gives up
+	late     time.Duration // how long after the deadline Read gives up
 	wake     chan struct{} // something changed
 	closed   bool
 	silent   bool // no bytes get through any more, in either direction

@@ -42,7 +42,7 @@ func (h hook) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	}
 }
 
-// deferFor waits for less than two microseconds. The time follows from the commands.
+// deferFor waits for at most two microseconds. The time follows from the commands.
 func (h hook) deferFor(cmds ...redis.Cmder) {
 	sum := fnv.New64a()
 	for _, cmd := range cmds {

@@ -28,9 +28,9 @@ type fate struct {
 	share   float64 // of it that arrives if it is cut, from 0 to below 1
 }
 
-// late returns a delay, of less than a microsecond, with which a goroutine wakes up. Without it,
-// goroutines that wake at the same instant, such as those that share a context, would continue in
-// any order.
+// late returns a delay, of at most a microsecond, with which a goroutine wakes up. Without it,
+// goroutines that wake at the same instant, such as those that share a context, would continue
+// in any order.
 func (f fate) late() time.Duration { return 1 + f.latency%1000 }
 
 // fateLocked decides about a message. The result depends only on the sender, the content and

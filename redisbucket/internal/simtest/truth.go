@@ -38,7 +38,7 @@ func taken(r *run) float64 {
 		return 0
 	}
 	_, further, _ := strings.Cut(word, "+")
-	return parse(r.args[0+1]) + parse(further)
+	return r.cost() + parse(further)
 }
 
 func (r *run) looks() bool     { return r.args[2] == "-2" }
