@@ -55,7 +55,7 @@ type Bucket struct {
 	busy  busy // counts decisions until an epoch starts
 	queue queue
 	holds map[*hold]struct{} // callers of WaitPause
-	_     [24]byte           // makes the size a multiple of a cache line
+	_     [32]byte           // makes the size a multiple of a cache line
 }
 
 // New returns a bucket, which is full unless an option says otherwise. It returns

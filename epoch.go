@@ -351,7 +351,7 @@ func (b *Bucket) noteDecisionLocked(now time.Duration, p price) {
 	b.busy.anchors = anchors
 	switch {
 	case !areEqual && changed:
-		b.busy.decisions = 0 // one of several limits was full
+		b.busy.decisions = min(b.busy.decisions, 0) // one of several limits was full
 		return
 	case b.busy.decisions == 0:
 		b.busy.since = now

@@ -170,6 +170,8 @@ func (l Limit) Take(s State, now time.Duration, cost float64) (State, Decision) 
 // all requests together, however many, never get more than one such shortfall too much.
 const tolerance = 1.0 / (1 << 50)
 
+// slack returns the tolerance in tokens. The conversions to float64 round the product before
+// it is subtracted from a cost: otherwise some processors would fuse the two operations.
 func (l Limit) slack(s State) float64 {
 	if -s.Balance > l.Capacity {
 		return float64(tolerance * -s.Balance)
@@ -276,7 +278,8 @@ const (
 	maxDebt    = 1 << 10 // capacities: at most 2^52 tokens, where float64 still counts single tokens
 )
 
-// leastBalance is the lowest balance. It keeps need finite, which is 1e9 times the debt.
+// leastBalance is the lowest balance. It keeps the result of the method need finite: about 1e9
+// times the debt.
 const leastBalance = -0x1p960
 
 // spend returns the state after a cost has been taken at now, even if the level is below it.

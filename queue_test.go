@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"testing"
 	"time"
+	"unsafe"
 
 	"github.com/stretchr/testify/require"
 
@@ -23,6 +24,16 @@ func newQueue(tokens float64, limits ...Limit) *queue {
 	q.init(limits, 0, noBound)
 	q.lower(tokens)
 	return q
+}
+
+// Decisions under the lock write to other cache lines than the fields before it.
+func TestBucketConsistsOfCacheLines(t *testing.T) {
+	var b Bucket
+	if unsafe.Sizeof(uintptr(0)) != 8 {
+		t.Skip("the layout is for machines with 64 bits")
+	}
+	require.Zero(t, unsafe.Offsetof(b.mu)%64)
+	require.Zero(t, unsafe.Sizeof(b)%64)
 }
 
 // reserve queues a cost for each limit, or one for all.

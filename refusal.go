@@ -24,9 +24,9 @@ type refusal struct {
 	due  atomic.Int64  // the instant at which the cost is admitted
 }
 
-// wait returns how long a cost has to wait at now if the epoch's word is still word. It
-// returns 0 if the refusal is for another word or cost, or if present, which holds the
-// epoch's word, has another one.
+// wait returns how long a cost has to wait at now. The argument present holds the epoch's
+// word. wait returns 0 if the refusal is for another word or cost, or if the epoch's word is no
+// longer word.
 func (r *refusal) wait(present *atomic.Uint64, word, cost uint64, now time.Duration) time.Duration {
 	if r.next.Load() != word+1 || r.cost.Load() != cost {
 		return 0

@@ -1,6 +1,7 @@
 # shellcheck shell=bash
-# For the scripts of this folder, which source it in the folder of the root module: the
-# modules of this repository, their version, and a module proxy that serves them.
+# The other scripts of this folder source this one, in the folder of the root module. It has
+# the modules of this repository and their version, and functions for a module proxy that
+# serves them.
 
 root=github.com/aa014e13/tokenbucket
 

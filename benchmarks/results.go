@@ -17,8 +17,9 @@ import (
 
 // results holds all that the test binary printed, by benchmark or test.
 type results struct {
-	grids   map[string]*grid
-	machine string // the processor
+	grids     map[string]*grid
+	machines  []string // what writeMachine wrote, without repetitions
+	processor string
 }
 
 // grid holds the results of one benchmark or test: a row for each peer, and its columns.
@@ -68,6 +69,9 @@ func parse(raw io.Reader) (*results, error) {
 	lines := bufio.NewScanner(io.TeeReader(raw, &copied))
 	for lines.Scan() {
 		r.addAttribute(lines.Text())
+		if machine, ok := strings.CutPrefix(lines.Text(), machineLine); ok {
+			r.machines = appendNew(r.machines, machine)
+		}
 	}
 	if err := lines.Err(); err != nil {
 		return nil, err
@@ -81,7 +85,7 @@ func parse(raw io.Reader) (*results, error) {
 	return r, reader.Err()
 }
 
-// addAttribute adds a line such as "=== ATTR Test/row column text".
+// addAttribute adds a line such as "=== ATTR  Test/row column text".
 func (r *results) addAttribute(line string) {
 	rest, ok := strings.CutPrefix(line, "=== ATTR  ")
 	if !ok {
@@ -98,7 +102,7 @@ func (r *results) addAttribute(line string) {
 
 // addBenchmark adds a result of Benchmark/row/column-cpu.
 func (r *results) addBenchmark(result *benchfmt.Result) {
-	r.machine = result.GetConfig("cpu")
+	r.processor = result.GetConfig("cpu")
 	base, parts := result.Name.Parts()
 	row, column := "", ""
 	procs := "1"
@@ -173,15 +177,26 @@ func (r *results) rounds() int {
 	return most
 }
 
-// writeMachine writes the date, the machine and the versions of the measurement.
-func (r *results) writeMachine(w io.Writer) error {
-	fmt.Fprintf(w, "%s, %s, %s/%s, %d processors (%s), %d rounds; ",
-		time.Now().Format("2 January 2006"), runtime.Version(), runtime.GOOS, runtime.GOARCH, runtime.NumCPU(), strings.TrimSpace(r.machine), r.rounds())
+// writeMachines writes when, where and with which versions the rounds were measured.
+func (r *results) writeMachines(w io.Writer) {
+	for _, m := range r.machines {
+		fmt.Fprintf(w, "%s.\n", m)
+	}
+	fmt.Fprintf(w, "\n%d rounds, on %s.\n", r.rounds(), strings.TrimSpace(r.processor))
+}
+
+// machineLine begins the first line of a run's raw output. The rest of the line says when,
+// where and with which versions the run was measured.
+const machineLine = "=== MACHINE "
+
+// writeMachine writes the first line of a run's raw output.
+func writeMachine(w io.Writer) error {
 	list := exec.Command("go", "list", "-m", "-f", "{{if not (or .Main .Indirect .Replace)}}{{.Path}} {{.Version}}{{end}}", "all")
 	modules, err := list.Output()
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(w, "%s.\n", strings.Join(strings.FieldsFunc(string(modules), func(r rune) bool { return r == '\n' }), ", "))
-	return nil
+	_, err = fmt.Fprintf(w, "%s%s, %s, %s/%s, %d processors; %s\n", machineLine, time.Now().Format("2 January 2006"),
+		runtime.Version(), runtime.GOOS, runtime.GOARCH, runtime.NumCPU(), strings.Join(strings.Split(strings.TrimSpace(string(modules)), "\n"), ", "))
+	return err
 }

@@ -12,7 +12,8 @@ import (
 
 // TestTableFromRawOutput makes a table from two rounds of a benchmark and an attribute.
 func TestTableFromRawOutput(t *testing.T) {
-	raw := `goos: linux
+	raw := `=== MACHINE Monday, an abacus
+goos: linux
 cpu: Abacus
 BenchmarkMachine/table_9        	  10	  40 ns/op
 BenchmarkMachine/table_9-2      	  10	  50 ns/op
@@ -21,13 +22,17 @@ BenchmarkPace/quick/up_hill     	  10	  50 ns/op	 2.5 %wrong
 BenchmarkPace/quick/down_hill-8 	  10	  10 ns/op	 0 %wrong
 BenchmarkPace/slow/up_hill      	  10	 200 ns/op	 0 %wrong
 BenchmarkPace/quick/up_hill     	  10	 150 ns/op	 0 %wrong
+=== MACHINE Tuesday, an abacus
+=== MACHINE Monday, an abacus
 === RUN   TestColour/quick
 === ATTR  TestColour/quick first_look rather red
 --- PASS: TestColour/quick
 `
 	all, err := parse(strings.NewReader(raw))
 	require.NoError(t, err)
-	require.Equal(t, "Abacus", all.machine)
+	var machines strings.Builder
+	all.writeMachines(&machines)
+	require.Equal(t, "Monday, an abacus.\nTuesday, an abacus.\n\n2 rounds, on Abacus.\n", machines.String())
 	pace := table{number: "9", title: "Pace", note: "Of two.", bench: "Pace", test: "TestColour", views: []view{
 		{unit: "ns/op", caption: "Time", base: "slow", compare: ratio, format: "%.2f"},
 	}}

@@ -30,10 +30,11 @@ type demand struct {
 	batch   *batch        // arrivals that are not in hull yet; nil while the hull is short
 }
 
-// vertex is a point of the staircase, at the foot of a step.
+// vertex is a point of the staircase: at the foot of a step in a lower hull, at its top in an
+// upper hull.
 type vertex struct {
 	at    time.Duration
-	spent float64 // tokens before the step
+	spent float64 // tokens up to this point
 }
 
 // window is a stretch of time that begins and ends with an arrival.
@@ -105,7 +106,7 @@ func (v vertex) to(later vertex) window {
 // gain returns a billion times the tokens that a refill leaves unpaid in the window. The
 // product with whole nanoseconds is exact for ordinary refills.
 func (w window) gain(refillPerSec float64) float64 {
-	return w.tokens*1e9 - float64(w.span*refillPerSec)
+	return w.tokens*1e9 - float64(w.span*refillPerSec) // float64 keeps the product from being fused with the subtraction
 }
 
 // addWindow adds a window to the envelope if it is the maximum at any refill from least on.

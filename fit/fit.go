@@ -3,8 +3,8 @@
 // requests. It also returns the requests that a limit would have refused.
 //
 // [Capacity] serves one bucket. [Traffic] holds the arrivals of many keys, each with a
-// bucket of its own. [Trial] replays arrivals through limits, request by request. The
-// command fit/cmd/fitlimit reads access logs and draws the capacities.
+// bucket of its own. [Trial] replays arrivals through one limit, request by request.
+// The command fit/cmd/fitlimit reads access logs and draws the capacities.
 //
 // Instants count from an origin that the caller chooses. Costs are in tokens, refills in
 // tokens per second. Pass arrivals in the order of time. If the instant of an arrival is
@@ -56,9 +56,9 @@ func (a Arrival) validate() error {
 //
 // where arrivals(s, t) is the sum of the costs from s to t, both included.
 //
-// All larger capacities are checked as well: if costs differ, one of them may refuse more
-// requests. It admits a large request, which leaves no tokens for several small ones. The
-// returned capacity is at least the least cost above 0.
+// All larger capacities are checked as well. If costs differ, a larger capacity may
+// refuse more requests: it may admit one large request, which leaves no tokens for
+// several small ones. The returned capacity is at least the least cost above 0.
 //
 // Sums of whole numbers, halves and quarters are exact. Other costs and refills are rounded,
 // as in [tokenbucket.Limit.Take]. Take may then need a capacity that is larger by a rounding

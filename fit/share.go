@@ -92,7 +92,7 @@ type debt struct {
 
 // at returns the debt at an instant. If it is 0, at moves the anchor there.
 func (d *debt) at(now time.Duration, refill float64) float64 {
-	owed := d.spent - float64(elapsed(d.anchor, now)*refill)
+	owed := d.spent - float64(elapsed(d.anchor, now)*refill) // float64 keeps the product from being fused with the subtraction
 	if owed <= 0 {
 		d.spent, d.anchor = 0, now
 		return 0

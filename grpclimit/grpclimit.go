@@ -30,9 +30,10 @@
 // # Client
 //
 // [UnaryClientInterceptor] and [StreamClientInterceptor] wait before each call until the
-// target's bucket can pay. When the server refuses a call, they pause the target for all
-// calls. The key of a target is its canonical name: "api:443" and "dns:///api:443" have
-// the same key. Retries that gRPC itself sends, below the interceptor, take no tokens.
+// target's bucket can pay. When the server refuses a call and says how long to wait,
+// they pause the target for all calls. The key of a target is its canonical name:
+// "api:443" and "dns:///api:443" have the same key. Retries that gRPC itself sends,
+// below the interceptor, take no tokens.
 package grpclimit
 
 import (

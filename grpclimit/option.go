@@ -66,8 +66,9 @@ func WithCost(cost func(ctx context.Context, fullMethod string, message any) flo
 // context.Context, key string, cost float64) error, as the limiters of this library have.
 // If the stream's context ends first, or the wait would outlast its deadline, RecvMsg
 // returns an error. If the limiter fails, the message goes on, or is refused with
-// WithFailClosed; the limiter of WithFallback is not asked about messages. By default,
-// and for nil, messages are free.
+// WithFailClosed; the limiter of WithFallback is not asked about messages. With
+// WithReportOnly no message waits or is refused, and that limiter is asked too. By
+// default, and for nil, messages are free.
 func WithMessageCost(cost func(ctx context.Context, fullMethod string, message any) float64) Option {
 	return func(c *config) { c.messageCost = cost }
 }

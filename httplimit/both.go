@@ -28,13 +28,14 @@ import (
 // LimiterIndex.
 //
 // If both limiters are asked, X-RateLimit-Remaining and the r of RateLimit are the largest
-// whole cost that both would admit next. But if WithCostEach sets costs that differ, they
-// are those of the limiter that decided.
+// whole cost that both would admit next. But if WithCostEach sets costs that differ, both
+// fields count only the limiter that decided.
 //
 // The Limiter returned also has Limits, TakeEach, Refund, RefundEach, Charge and
 // ChargeEach. The costs of the methods that end in Each are in the order of Limits:
 // first those of the first limiter, then those of the second. A method that one of the
-// two limiters lacks returns errors.ErrUnsupported, and changes nothing.
+// two limiters lacks returns errors.ErrUnsupported, and changes nothing. TakeEach does so
+// too if the first limiter lacks Limits or RefundEach.
 func Both(first Refunder, second Limiter) Limiter {
 	if first == nil || second == nil {
 		return nil // New returns an error for it
@@ -65,7 +66,7 @@ func (b *both) Take(ctx context.Context, key string, cost float64) (tokenbucket.
 
 func (b *both) TakeEach(ctx context.Context, key string, costs ...float64) (tokenbucket.Decision, error) {
 	if !canTakeEach(b) {
-		return tokenbucket.Decision{LimitIndex: -1}, unsupported("TakeEach")
+		return tokenbucket.Decision{LimitIndex: -1}, unsupported("TakeEach; in Both, the first needs Limits and RefundEach as well")
 	}
 	var o outcome
 	err := b.take(ctx, &ask{key: key, each: true, costs: costs}, &o)
@@ -73,28 +74,38 @@ func (b *both) TakeEach(ctx context.Context, key string, costs ...float64) (toke
 }
 
 func (b *both) Refund(ctx context.Context, key string, cost float64) error {
+	if !has[Refunder](b) {
+		return unsupported("Refund")
+	}
 	return b.settle(ctx, ask{key: key, cost: cost}, ask.refund)
 }
 
 func (b *both) RefundEach(ctx context.Context, key string, costs ...float64) error {
+	if !has[eachRefunder](b) {
+		return unsupported("RefundEach")
+	}
 	return b.settle(ctx, ask{key: key, each: true, costs: costs}, ask.refund)
 }
 
 func (b *both) Charge(ctx context.Context, key string, cost float64) error {
+	if !has[charger](b) {
+		return unsupported("Charge")
+	}
 	return b.settle(ctx, ask{key: key, cost: cost}, ask.charge)
 }
 
 func (b *both) ChargeEach(ctx context.Context, key string, costs ...float64) error {
+	if !has[eachCharger](b) {
+		return unsupported("ChargeEach")
+	}
 	return b.settle(ctx, ask{key: key, each: true, costs: costs}, ask.charge)
 }
 
-// settle calls the function do for both limiters. It calls do for neither if the costs
-// are invalid or one of the limiters lacks the method.
+// settle calls the function do for both limiters, or for neither if the costs are invalid.
+// Both limiters have the method that do calls.
 func (b *both) settle(ctx context.Context, a ask, do func(ask, context.Context, Limiter) error) error {
 	own, common, ok := b.split(a)
 	switch {
-	case !canSettle(b, a.each):
-		return unsupported("Refund or Charge")
 	case !ok:
 		return fmt.Errorf("%w: %v: pass one cost for each limit, in the order of Limits", tokenbucket.ErrInvalidCost, a.costs)
 	case !a.isFinite():

@@ -59,31 +59,24 @@ func limitsOf(l Limiter) []tokenbucket.Limit {
 	return nil
 }
 
+// has reports whether a limiter has a method. Both has the methods that both of its limiters
+// have.
+func has[Method any](l Limiter) bool {
+	if b, ok := l.(*both); ok {
+		return has[Method](b.first) && has[Method](b.second)
+	}
+	_, ok := l.(Method)
+	return ok
+}
+
 // canTakeEach reports whether a limiter takes one cost for each limit. In Both, the first
 // limiter must report its limits, because otherwise the costs cannot be divided. It must
 // also take costs back.
 func canTakeEach(l Limiter) bool {
 	if b, ok := l.(*both); ok {
-		_, refunds := b.first.(eachRefunder)
-		return b.limits > 0 && refunds && canTakeEach(b.first) && canTakeEach(b.second)
+		return b.limits > 0 && has[eachRefunder](b.first) && canTakeEach(b.first) && canTakeEach(b.second)
 	}
-	_, ok := l.(eachTaker)
-	return ok
-}
-
-// canSettle reports whether a limiter refunds and charges, with one cost for each limit
-// if each is set.
-func canSettle(l Limiter, each bool) bool {
-	if b, ok := l.(*both); ok {
-		return canSettle(b.first, each) && canSettle(b.second, each)
-	}
-	_, refunds := l.(Refunder)
-	_, charges := l.(charger)
-	if each {
-		_, refunds = l.(eachRefunder)
-		_, charges = l.(eachCharger)
-	}
-	return refunds && charges
+	return has[eachTaker](l)
 }
 
 // Shared returns a Limiter with one bucket for all keys. For a nil bucket it returns nil,

@@ -120,10 +120,10 @@ func (c *config) validateLimiters() error {
 		if c.each && !canTakeEach(l) {
 			return invalid("WithCostEach with a limiter %T: use one that has TakeEach; in Both, the first needs Limits and RefundEach as well", l)
 		}
-		if c.admission && !canSettle(l, false) {
+		if c.admission && !(has[Refunder](l) && has[charger](l)) {
 			return invalid("WithAdmission with a limiter %T: use one that has Refund and Charge", l)
 		}
-		if c.admission && c.each && !canSettle(l, true) {
+		if c.admission && c.each && !(has[eachRefunder](l) && has[eachCharger](l)) {
 			return invalid("WithAdmission and WithCostEach with a limiter %T: use one that has RefundEach and ChargeEach", l)
 		}
 	}

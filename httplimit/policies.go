@@ -13,7 +13,7 @@ import (
 // unlimited stands for no limit, so it is not reported to clients.
 var unlimited = tokenbucket.Unlimited()
 
-// asked is a limiter with the texts about its limits that answers need.
+// asked is a limiter, with texts about its limits for the answers to requests.
 type asked struct {
 	Limiter
 	names  []string
@@ -25,7 +25,8 @@ func newAsked(l Limiter, names []string) *asked {
 	return &asked{Limiter: l, names: names, labels: newLabels(names, max(1, len(limitsOf(l))))}
 }
 
-// policies are the limits of a limiter in the form that answers need. They do not change.
+// policies are the limits of a limiter as texts and numbers for the answers to requests. They
+// do not change.
 type policies struct {
 	limits   []tokenbucket.Limit
 	each     []policy

@@ -68,7 +68,7 @@ func (e *expiry) end(cause error) {
 
 // resetLocked removes the deadline. If it has passed, later calls get a new context.
 func (e *expiry) resetLocked() {
-	passed := e.timer != nil && !e.timer.Stop() // the timer has canceled the context, or is about to
+	passed := e.timer != nil && !e.timer.Stop() // the timer has cancelled the context, or is about to
 	e.timer = nil
 	if passed || e.ctx.Err() != nil {
 		e.renewLocked()

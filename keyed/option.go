@@ -48,8 +48,8 @@ func WithClock(clock tokenbucket.Clock) Option {
 //
 // Forgetting the oldest key instead would not be safe. A client could make up so many
 // keys that all other keys are forgotten, and a forgotten key gets a full bucket. With
-// the overflow bucket, known keys are not affected, and all made-up keys together get as
-// much as one key.
+// the overflow bucket, known keys are not affected, and all made-up keys for which there
+// is no room together get as much as one key.
 //
 // But a known key may be forgotten when its bucket is full. If the client comes back
 // while there is no room, its key counts as a new one: it shares the overflow bucket,

@@ -9,7 +9,7 @@ import (
 	"github.com/aa014e13/tokenbucket/internal/timeline"
 )
 
-// shard holds the keys whose hashes begin with the same bits.
+// shard holds the keys whose hashes have the same shardIndex.
 type shard[K comparable] struct {
 	mu       sync.Mutex
 	latest   time.Duration // the latest reading of the clock; earlier readings count as this one

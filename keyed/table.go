@@ -295,8 +295,8 @@ func (g group) tag(n int) group { return g >> (8 * n) & 0xff }
 func (g group) with(n int, tag group) group { return g&^(0xff<<(8*n)) | tag<<(8*n) }
 
 // tagged marks the slots that have a tag. Adding 0x7f to the low seven bits of a byte sets its
-// highest bit unless they are all 0, and carries nothing into the next byte. So after the or with
-// x, the highest bit is 0 only where the whole byte is.
+// highest bit unless they are all 0, and carries nothing into the next byte. Then "| x" adds the
+// highest bits of x. So the highest bit of a byte stays 0 only if the whole byte of x is 0.
 func (g group) tagged(tag group) slots {
 	x := g ^ tag*each // 0 where the tag is
 	return slots(^(x&(0x7f*each) + 0x7f*each | x) & (0x80 * each))

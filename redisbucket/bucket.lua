@@ -41,8 +41,8 @@ local now = seconds * 1000000 + micros
 local value = redis.call('GET', key)
 local at -- where in the value the next ledger begins
 
--- ledger reads the balance from there on, nil if there is none, the anchor as text, and
--- where the next ledger begins.
+-- ledger reads the ledger that begins at a position of the value. It returns the balance,
+-- nil if there is no ledger, the anchor as text, and where the next ledger begins.
 local function ledger(from)
   local balance, anchor, after = string.match(value, '^ (%-?%d[%d.e+-]*) (%d+)()', from)
   return balance and balance + 0, anchor, after

@@ -133,7 +133,8 @@ func (b *Buckets) tryAcquire(ctx context.Context, key string, p price) (wait tim
 }
 
 // Take is like TryAcquire, but returns a Decision, which has all that response headers
-// need.
+// need. To get these figures, it also asks the server about a cost of 0 and about a cost that
+// can never be admitted.
 func (b *Buckets) Take(ctx context.Context, key string, cost float64) (tokenbucket.Decision, error) {
 	if d, leased, err := b.takeLeased(ctx, key, cost, true); leased {
 		return d, err
@@ -209,7 +210,7 @@ func (b *Buckets) refund(ctx context.Context, key string, p price) error {
 	}
 	stored := b.stored(key)
 	_, err := b.server.ask(ctx, request{key: stored, price: p.reversed(0)})
-	b.leases.refunded(stored)
+	b.leases.refunded(stored) // after an error too: perhaps only the answer was lost
 	if b.fallsBack(err) {
 		return p.refundTo(b.fallback, key, err)
 	}

@@ -94,8 +94,9 @@ func (c *caller) settleLocked(o outcome, err error) {
 }
 
 // watchLocked sets the lease's timer to at, the instant at which the first waiting caller is
-// late. The timer drops callers that have waited too long for another caller's round trip. The
-// caller that began the round trip needs no timer: the server has one for it.
+// late. The timer drops callers that have waited too long for another caller's round trip.
+// The caller that began the round trip needs no timer: server.ask returns within the
+// timeout.
 func (l *lease) watchLocked(t *leases, at time.Duration) {
 	if l.watched {
 		return

@@ -13,13 +13,13 @@ import (
 // server sends requests and returns their answers, within the caller's context and the
 // timeout.
 //
-// If the server answers faster than one goroutine wakes another, the caller waits for
-// the answer itself. Otherwise another goroutine does, so that the caller can leave as soon
-// as its context ends. That goroutine goes on until the client returns, and gives back
-// the tokens that a late answer has taken.
+// If the server answers faster than one goroutine wakes another, or if the caller's context
+// never ends, the caller waits for the answer itself (see canWait). Otherwise another goroutine
+// does, so that the caller can leave as soon as its context ends. That goroutine goes on until
+// the client returns, and gives back the tokens that a late answer has taken.
 type server struct {
 	client     Client
-	single     bool // the client is for one server, not for a cluster
+	single     bool // the client is a Batcher, so it is for one server
 	lingers    bool // the client's runs may outlast their contexts
 	limits     limitArgs
 	deadlines  deadlines

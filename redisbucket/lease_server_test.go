@@ -44,7 +44,7 @@ func TestServerOfLeasesIsRestartedInTheMiddle(t *testing.T) {
 	all := startAll(t, processes, j)
 	time.Sleep(sec)
 	r.Kill()
-	time.Sleep(300 * ms)
+	awaitFailures(all)
 	r.Restart()
 	s := sum(t, all)
 	require.Positive(t, s.failures)

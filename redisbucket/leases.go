@@ -226,8 +226,8 @@ func (t *leases) setSweeperLocked(at time.Duration) {
 	}
 }
 
-// sweep ends the leases that are over. It runs at most sixteen times in maxAge, so tokens
-// may be given back up to maxAge/16 late.
+// sweep ends the leases that are over. It sets its next run at least maxAge/16 later, so tokens
+// may be given back that much late. A round trip may set an earlier run.
 func (t *leases) sweep() {
 	t.mu.Lock()
 	defer t.unlock()
@@ -248,8 +248,8 @@ func (t *leases) sweep() {
 	}
 }
 
-// refunded notes that tokens were given back to a key's bucket on the server: its last
-// answer may not refuse costs any more.
+// refunded notes that tokens were given back to a key's bucket on the server. From now on, the
+// key's lease must not refuse costs by the server's last answer.
 func (t *leases) refunded(stored string) {
 	if t == nil {
 		return
@@ -259,7 +259,8 @@ func (t *leases) refunded(stored string) {
 	t.refundedLocked(stored)
 }
 
-// forget drops the tokens of a key's lease, since the bucket on the server is full again.
+// forget drops the tokens of a key's lease, since the bucket on the server is full again. If a
+// round trip is under way, the tokens stay: its request was made with them in mind.
 func (t *leases) forget(stored string) {
 	if t == nil {
 		return

@@ -120,9 +120,9 @@ func WithErrorHandler(handle func(error)) Option {
 }
 
 // WithInstrument sets a function that adds hooks to the client that Buckets uses, such as
-// the tracing hooks of redisotel. New calls it once. If ContextTimeoutEnabled is set,
-// Buckets uses the client given to New: do not add the same hooks to it elsewhere. Otherwise
-// Buckets uses a copy of that client, without its hooks.
+// the tracing hooks of redisotel. New calls it once. For a *redis.Client without
+// ContextTimeoutEnabled, Buckets uses a copy of the client, without its hooks. Otherwise
+// Buckets uses the client given to New: do not add the same hooks to it elsewhere.
 //
 // With WithInstrument every request is a command of its own, with its caller's context, so
 // every span has its caller's span as its parent. Otherwise requests of many callers may share

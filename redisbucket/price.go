@@ -50,7 +50,8 @@ func (p price) takes() bool {
 	return p.cost > 0
 }
 
-// reversed returns the price that gives the same tokens back, and more of them.
+// reversed returns the price that gives the same tokens back. If the cost is the same for every
+// limit, it also gives back more tokens: the further ones that were taken for a lease.
 func (p price) reversed(more float64) price {
 	back := price{cost: -(p.cost + more)}
 	for _, cost := range p.each {

@@ -119,6 +119,7 @@ func (r renewal) serveLocked(err error) {
 		return
 	}
 	r.table.rest(l)
+	// The lease has more than its size if callers left: it got tokens for them.
 	if r.closed || l.tokens > r.size || (l.tokens == 0 && !l.stands) {
 		r.endLocked(l)
 		return

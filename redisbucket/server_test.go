@@ -89,7 +89,7 @@ func TestServerIsRestartedInTheMiddle(t *testing.T) {
 	all := startAll(t, processes, j)
 	time.Sleep(sec)
 	r.Kill()
-	time.Sleep(300 * ms)
+	awaitFailures(all)
 	r.Restart()
 	s := sum(t, all)
 	require.Positive(t, s.failures)

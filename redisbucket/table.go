@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// MaxLeases is the largest number of keys for which a process has leases at a time (see
+// MaxLeases is the largest number of keys for which a Buckets has leases at a time (see
 // WithLease). Requests for other keys go straight to the server until there is room.
 const MaxLeases = 1024
 

@@ -53,6 +53,9 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
+// failed is the line that a process prints when a request has failed for the first time.
+const failed = "failed\n"
+
 // serve runs in the process. It prints that it is ready, waits for a line, works, and
 // prints the result.
 func (j job) serve() {
@@ -106,7 +109,14 @@ func (w *worker) now() time.Time {
 		if now, err := w.client.Time(background).Result(); err == nil {
 			return now
 		}
+		w.fail()
 		time.Sleep(5 * ms)
+	}
+}
+
+func (w *worker) fail() {
+	if w.failures.Add(1) == 1 {
+		fmt.Print(failed)
 	}
 }
 
@@ -129,7 +139,7 @@ func (w *worker) take() (wait time.Duration) {
 	case err == nil:
 		return wait
 	case errors.Is(err, redisbucket.ErrUnavailable):
-		w.failures.Add(1)
+		w.fail()
 		return 5 * ms
 	default:
 		panic(err)
@@ -151,31 +161,59 @@ func (w *worker) takeUntil(end time.Time) {
 // process is a worker that is ready.
 type process struct {
 	*exec.Cmd
-	in  io.WriteCloser
-	out *bufio.Reader
+	in      io.WriteCloser
+	failed  chan struct{} // closed when a request has failed, or when the process has ended
+	results chan result   // closed when the process has ended
 }
 
 func startProcess(t *testing.T, j job) *process {
 	t.Helper()
 	text, err := json.Marshal(j)
 	require.NoError(t, err)
-	p := &process{Cmd: exec.Command(os.Args[0])}
+	p := &process{Cmd: exec.Command(os.Args[0]), failed: make(chan struct{}), results: make(chan result, 1)}
 	p.Env = append(os.Environ(), jobVariable+"="+string(text))
 	p.Stderr = os.Stderr
 	p.in, err = p.StdinPipe()
 	require.NoError(t, err)
-	out, err := p.StdoutPipe()
+	pipe, err := p.StdoutPipe()
 	require.NoError(t, err)
-	p.out = bufio.NewReader(out)
+	out := bufio.NewReader(pipe)
 	require.NoError(t, p.Start())
 	t.Cleanup(func() {
 		_ = p.Process.Kill()
 		_ = p.Wait()
 	})
-	line, err := p.out.ReadString('\n')
+	line, err := out.ReadString('\n')
 	require.NoError(t, err)
 	require.Equal(t, "ready\n", line)
+	go p.listen(out)
 	return p
+}
+
+// listen reads what the process prints.
+func (p *process) listen(out *bufio.Reader) {
+	defer close(p.results)
+	hasFailed := sync.OnceFunc(func() { close(p.failed) })
+	defer hasFailed()
+	for {
+		line, err := out.ReadString('\n')
+		if err != nil {
+			return
+		}
+		var r result
+		if line == failed {
+			hasFailed()
+		} else if json.Unmarshal([]byte(line), &r) == nil {
+			p.results <- r
+		}
+	}
+}
+
+// awaitFailures waits until each process has had a request that failed, or has ended.
+func awaitFailures(processes []*process) {
+	for _, p := range processes {
+		<-p.failed
+	}
 }
 
 // startAll starts a number of processes and lets them begin at the same time.
@@ -194,7 +232,8 @@ func startAll(t *testing.T, processes int, j job) []*process {
 
 func (p *process) result(t *testing.T) (r result) {
 	t.Helper()
-	require.NoError(t, json.NewDecoder(p.out).Decode(&r))
+	r, ok := <-p.results
+	require.True(t, ok, "the process has printed no result")
 	return r
 }
 

@@ -38,7 +38,7 @@ type api struct {
 	random    *rand.Rand
 	refused   int           // because a limit was used up
 	onPurpose int           // to check whether clients obey
-	ordered   time.Duration // the sum of the waits that clients were ordered
+	ordered   time.Duration // how long refusals on purpose made clients wait; waits at the same time count once
 	opens     time.Duration // the end of the latest of these waits
 }
 

@@ -43,8 +43,8 @@ func newClient(base http.RoundTripper, url string, limits tokenbucket.Limits, cl
 }
 
 // complete sends one request and repeats it after refusals. It may use up to prompt plus
-// longest tokens. It returns an error if ctx ends, or if the API answers with another
-// status.
+// longest tokens. It returns an error if ctx ends, if the request fails, or if the API
+// answers with a status other than 200 and 429.
 func (c *client) complete(ctx context.Context, prompt, longest int) error {
 	estimate := float64(prompt + longest)
 	for {

@@ -80,7 +80,7 @@ func run(ctx context.Context, c *client, workers int) error {
 			for ctx.Err() == nil {
 				prompt, longest := 100+random.IntN(900), 200+random.IntN(1800)
 				err := c.complete(ctx, prompt, longest)
-				if errors.Is(err, context.DeadlineExceeded) { // ctx has a deadline, and the next turn comes after it
+				if errors.Is(err, context.DeadlineExceeded) { // in a test, ctx has a deadline: the tokens would come after it
 					return
 				}
 				if err != nil && ctx.Err() == nil {

@@ -37,8 +37,8 @@ func fetch(out io.Writer, burst float64) error {
 		return err
 	}
 	transport, err := httplimit.NewTransport(httplimit.AllHosts(bucket),
-		httplimit.WithTooFast(http.StatusInternalServerError),
-		httplimit.WithLongestPause(24*time.Hour)) // by default, a Retry-After of more than 5 minutes is obeyed for only 5 minutes
+		httplimit.WithTooFast(http.StatusInternalServerError), // such an API answers 500 to a client that is too fast
+		httplimit.WithLongestPause(24*time.Hour))              // by default, a Retry-After of more than 5 minutes is obeyed for only 5 minutes
 	if err != nil {
 		return err
 	}

@@ -28,8 +28,9 @@ type Timeline struct {
 	Origin time.Time
 }
 
-// Watched is the system clock for tests that need its readings. It calls Saw after each
-// reading, in the goroutine that reads the clock; that goroutine continues when Saw returns.
+// Watched is the system clock for tests that need its readings. Since calls Saw with each
+// reading, in the goroutine that called Since. That goroutine continues when Saw returns. Now
+// does not call Saw.
 type Watched struct {
 	Saw func(reading time.Duration)
 }

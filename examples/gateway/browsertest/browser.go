@@ -14,7 +14,7 @@ import (
 type action = chromedp.Action[chromedp.Void]
 
 // startBrowser starts a headless chromium from PATH, with one empty page. Pass the
-// context that it returns to chromedp.Do. The browser runs until the context passed ends.
+// returned context to chromedp.Do. The browser runs until ctx ends.
 func startBrowser(ctx context.Context) (context.Context, context.CancelFunc) {
 	var options []chromedp.ExecAllocatorOption
 	if os.Geteuid() == 0 {

@@ -117,7 +117,8 @@ func parse(args []string, out io.Writer) (*config, error) {
 	return c, c.complete()
 }
 
-// complete fills in the defaults that depend on other flags.
+// complete checks the values and fills in defaults. The least refill is at most that of any
+// -refill.
 func (c *config) complete() error {
 	if len(c.shares) == 0 {
 		c.shares = numbers{0, 0.001, 0.01}

@@ -35,7 +35,8 @@ type Options struct {
 	Format Format // by default, Auto
 
 	// Time, Key and Cost name fields. In JSON they are paths, as in "request.remote_ip".
-	// In CLF they are address, user, method, path, status, bytes, referer and agent.
+	// In CLF they are address, ident, user, time, request, status, bytes, referer and agent;
+	// a key may also be method or path.
 	Time string // by default, the field of the format
 	Key  string // None for one bucket for all requests; by default, the client's address. JSON has no default
 	Cost string // by default, each request costs 1, or its price

@@ -62,6 +62,10 @@ func TestFormats(t *testing.T) {
 			accesslog.Record{At: noon.Add(250 * time.Millisecond), Cost: 1}},
 		{"csv", "time,address,bytes\n2026-11-30T12:00:00Z,[2001:db8::1]:443,9\n", accesslog.Options{Cost: "bytes"},
 			accesslog.Record{At: noon, Key: "2001:db8::/64", Cost: 9}},
+		{"csv with a column without a name", ",time,address\n41,2026-11-30T12:00:00Z,192.0.2.1\n", accesslog.Options{},
+			accesslog.Record{At: noon, Key: "192.0.2.1", Cost: 1}},
+		{"csv in one bucket, with a column named none", "none,time,address\n41,2026-11-30T12:00:00Z,192.0.2.1\n", accesslog.Options{Key: accesslog.None},
+			accesslog.Record{At: noon, Cost: 1}},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			records, log := readAll(t, row.options, 0, row.log)

@@ -33,7 +33,13 @@ func newCSV(r io.Reader, o Options) (source, error) {
 		}
 		return -1
 	}
-	s.time, s.key, s.cost = column(defaultTo(o.Time, "time")), column(defaultTo(o.Key, "address")), column(o.Cost)
+	s.time, s.key, s.cost = column(defaultTo(o.Time, "time")), -1, -1
+	if o.Key != None {
+		s.key = column(defaultTo(o.Key, "address"))
+	}
+	if o.Cost != "" { // a column may have no name
+		s.cost = column(o.Cost)
+	}
 	s.method, s.target = column("method"), column("path")
 	switch {
 	case s.time < 0:

@@ -26,7 +26,7 @@ func leaks(t *testing.T, new New) {
 	require.Less(t, liveObjects(), objects+2000, "10,000 timers would be 10,000 objects or more")
 }
 
-// requireGoroutines waits until no more than most goroutines are left. A goroutine that
+// requireGoroutines waits until at most the given number of goroutines are left. A goroutine that
 // has returned may still be counted for a short time.
 func requireGoroutines(t *testing.T, most int) {
 	t.Helper()

@@ -28,7 +28,7 @@ func Open(addr string) (*Client, error) {
 	client, err := rueidis.NewClient(rueidis.ClientOption{
 		InitAddress:  []string{addr},
 		DisableRetry: true, // nothing is sent twice
-		DisableCache: true, // scripts are not cached
+		DisableCache: true, // no cache of answers: those of scripts are never in it
 	})
 	if err != nil {
 		return nil, err

@@ -203,7 +203,7 @@ func testSilentServer(t *testing.T, open Open) {
 	}
 	f.proxy.Silence(false)
 	f.proxy.Break()
-	require.Eventually(t, func() bool { _, err := f.take(0); return err == nil }, 30*time.Second, 20*time.Millisecond)
+	require.Eventually(t, func() bool { _, err := f.buckets.Peek(background, "key", 0); return err == nil }, 30*time.Second, 20*time.Millisecond)
 	f.requireTakenSoon()
 }
 

@@ -27,8 +27,9 @@ type plan struct {
 
 const processes = 50
 
-// newPlan returns the plan of a number of hours. Each has two episodes of some seconds
-// with many calls: first with faults, then without. Nothing happens in between.
+// newPlan returns the plan of a number of hours. Each hour has two episodes of some seconds
+// with many calls. An episode begins with faults and ends without. Nothing happens between
+// the episodes.
 func newPlan(r *rand.Rand, hours int, faults []fault) *plan {
 	p := &plan{random: r, services: newServices(r)}
 	for hour := range hours {
@@ -74,7 +75,7 @@ func (p *plan) add(at time.Duration, what string, do func(f *fleet)) {
 	p.events = append(p.events, event{at, what, do})
 }
 
-// addCalls adds n calls. Some come in bursts of up to burst calls.
+// addCalls adds n calls, or a few more. Some come in bursts of up to burst calls.
 func (p *plan) addCalls(begin, length time.Duration, n, burst int) {
 	for n > 0 {
 		at, slot, s := begin+between(p.random, 0, length), p.random.IntN(processes), p.random.IntN(len(p.services))

@@ -181,8 +181,8 @@ func (s *server) restartLocked(keep bool) {
 	}
 }
 
-// failOverLocked lets a replica take over. It lacks the writes of the time behind, and its
-// clock has another offset. Connections to the former master end or, if silently is true,
+// failOverLocked lets a replica take over. It lacks the latest writes, those that are more
+// recent than behind, and its clock has another offset. Connections to the former master end or, if silently is true,
 // are dead.
 func (s *server) failOverLocked(behind, offset time.Duration, silently bool) {
 	s.world.losses = append(s.world.losses, time.Now())

@@ -36,7 +36,7 @@ type Bug string
 const (
 	NoBug       Bug = ""
 	Replay      Bug = "replay"       // a client sends a run again when its answer was lost
-	GiveTwice   Bug = "give-twice"   // what a lease has left is given back twice
+	GiveTwice   Bug = "give-twice"   // tokens are given back twice, such as the rest of a lease
 	ClientClock Bug = "client-clock" // the script gets its time from the client
 )
 
