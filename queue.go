@@ -27,7 +27,7 @@ import (
 // again when it is needed.
 type queue struct {
 	latest time.Duration // the latest reading of the clock
-	opens  time.Duration // the end of the latest pause; during a pause all states are anchored there
+	opens  time.Duration // the end of the latest pause, where the method pause anchors all states; 0: there was none (latest is never below 0)
 	single [1]State      // the array behind states if there is one limit
 	head   *waiter
 	tail   *waiter
@@ -43,7 +43,7 @@ type queue struct {
 
 	planned *waiter       // the last waiter that is planned: all before it are, too; nil: none
 	begins  time.Duration // the instant from which the head's turn is planned
-	recount time.Duration // from this instant on, timers may have rung before the turns of their waiters
+	recount time.Duration // from this instant on, asleep may count waiters whose timers have rung before their turns
 }
 
 // init makes a queue with full states at now.

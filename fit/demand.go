@@ -7,8 +7,9 @@ import (
 	"time"
 )
 
-// demand summarises the arrivals of one bucket. Arrivals are added one at a time; capacity
-// then returns the least capacity for any refill from least upwards.
+// demand summarises the arrivals of one bucket. Arrivals are added one at a time. After
+// that, the method capacity returns the least capacity for a refill. The argument least
+// is the same in all calls, and no refill may be below it.
 //
 // In the plane of time and tokens, the arrivals are a staircase that rises by the cost of
 // each arrival. From the foot of each step, draw a line to the right whose slope is the

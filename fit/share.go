@@ -149,8 +149,8 @@ func (s *searcher) bisect(enough float64) float64 {
 }
 
 // descend searches from enough downwards and returns the end of the highest range of bad
-// capacities between low and enough, or low if there is none. It does not search ranges
-// in which all capacities refuse few enough or all refuse too many requests.
+// capacities between low and enough, or low if there is none. It does not search a range
+// in which no capacity is bad, or one in which all are.
 func (s *searcher) descend(low, enough float64) float64 {
 	if low >= enough {
 		return low

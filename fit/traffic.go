@@ -35,8 +35,9 @@ func NewTraffic(leastRefill float64) *Traffic {
 }
 
 // Keep makes t store every arrival from now on, in 16 bytes each, as Capacity needs for a
-// share above 0. Call it before Add. By default, t does not store arrivals.
-func (t *Traffic) Keep() { t.keeps = true }
+// share above 0. Call it before Add: after an Add it does nothing. By default, t does not
+// store arrivals.
+func (t *Traffic) Keep() { t.keeps = t.keeps || t.count == 0 }
 
 // Add adds an arrival. If the instant of the arrival is earlier than the key's latest
 // one, the latest one is used. Add returns tokenbucket.ErrInvalidCost or

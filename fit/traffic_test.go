@@ -28,6 +28,16 @@ func busy(t *testing.T, keep bool) *fit.Traffic {
 	return traffic
 }
 
+func TestKeepAfterAddDoesNothing(t *testing.T) {
+	traffic := busy(t, false)
+	traffic.Keep()
+	require.NoError(t, traffic.Add("a", fit.Arrival{Cost: 1}))
+	require.NoError(t, traffic.Add("d", fit.Arrival{Cost: 1}))
+	_, err := traffic.Capacity(1, 0.3)
+	require.ErrorIs(t, err, tokenbucket.ErrInvalidOption)
+	require.ErrorContains(t, err, "call Keep before Add")
+}
+
 func TestEachKeyHasItsOwnBucket(t *testing.T) {
 	traffic := busy(t, true)
 	require.Equal(t, 3, traffic.Len())

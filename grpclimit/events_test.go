@@ -95,17 +95,19 @@ func TestObserverSeesMessagesWhoseWaitFails(t *testing.T) {
 		opts []grpclimit.Option
 		want httplimit.Event
 	}{
-		{nil, httplimit.Event{Err: errDown}}, // the message goes on
-		{[]grpclimit.Option{grpclimit.WithFailClosed(sec)}, httplimit.Event{Err: errDown, Refused: true}},
-		{nil, httplimit.Event{Err: tokenbucket.ErrTooManyWaiters, Refused: true, Decision: never}},
-		{nil, httplimit.Event{Err: tokenbucket.ErrCostExceedsCapacity, Refused: true, Decision: never}},
-		{nil, httplimit.Event{Err: tokenbucket.ErrInvalidCost, Refused: true, Decision: never}},
-		{nil, httplimit.Event{Err: late, Refused: true, Decision: tokenbucket.Decision{Wait: sec, LimitIndex: -1}}},
+		{nil, httplimit.Event{Cost: 1, Err: errDown}}, // the message goes on
+		{[]grpclimit.Option{grpclimit.WithFailClosed(sec)}, httplimit.Event{Cost: 1, Err: errDown, Refused: true}},
+		{[]grpclimit.Option{grpclimit.WithFailClosed(sec)}, httplimit.Event{Cost: 0, Err: errDown}},
+		{nil, httplimit.Event{Cost: 1, Err: tokenbucket.ErrTooManyWaiters, Refused: true, Decision: never}},
+		{nil, httplimit.Event{Cost: 1, Err: tokenbucket.ErrCostExceedsCapacity, Refused: true, Decision: never}},
+		{nil, httplimit.Event{Cost: 1, Err: tokenbucket.ErrInvalidCost, Refused: true, Decision: never}},
+		{nil, httplimit.Event{Cost: 1, Err: late, Refused: true, Decision: tokenbucket.Decision{Wait: sec, LimitIndex: -1}}},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			var seen events
 			want := test.want
-			opts := append(test.opts, grpclimit.WithMessageCost(one), seen.observe())
+			cost := func(context.Context, string, any) float64 { return want.Cost }
+			opts := append(test.opts, grpclimit.WithMessageCost(cost), seen.observe())
 			s := &setup{limiter: waitless{admitting, want.Err}, opts: opts}
 			opened, err := s.client(t, false).FullDuplexCall(t.Context())
 			require.NoError(t, err)
@@ -113,7 +115,7 @@ func TestObserverSeesMessagesWhoseWaitFails(t *testing.T) {
 			require.NoError(t, opened.CloseSend())
 			_, err = opened.Recv()
 			require.Equal(t, want.Refused, err != io.EOF)
-			want.Cost, want.LimiterIndex = 1, -1
+			want.LimiterIndex = -1
 			require.Equal(t, []grpclimit.Event{{Method: pb.TestService_FullDuplexCall_FullMethodName, Message: true, Event: want}}, seen.messages())
 		})
 	}

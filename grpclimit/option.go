@@ -67,8 +67,8 @@ func WithCost(cost func(ctx context.Context, fullMethod string, message any) flo
 // If the stream's context ends first, or the wait would outlast its deadline, RecvMsg
 // returns an error. If the limiter fails, the message goes on, or is refused with
 // WithFailClosed; the limiter of WithFallback is not asked about messages. With
-// WithReportOnly no message waits or is refused, and that limiter is asked too. By
-// default, and for nil, messages are free.
+// WithReportOnly no message waits or is refused. If the limiter fails then, the limiter
+// of WithFallback is asked about the message. By default, and for nil, messages are free.
 func WithMessageCost(cost func(ctx context.Context, fullMethod string, message any) float64) Option {
 	return func(c *config) { c.messageCost = cost }
 }
@@ -86,8 +86,8 @@ func WithoutRateLimit() Option { return with(httplimit.WithoutRateLimit()) }
 func WithFallback(l httplimit.Limiter) Option { return with(httplimit.WithFallback(l)) }
 
 // WithReportOnly admits all calls, and reports to the observer which calls would have been
-// refused. Messages do not wait: an event with Refused is a message that would have waited.
-// By default, calls are refused and messages wait.
+// refused. Messages do not wait: an event with Refused is a message that would have waited
+// or would have been refused. By default, calls are refused and messages wait.
 func WithReportOnly() Option {
 	return func(c *config) {
 		c.http = append(c.http, httplimit.WithReportOnly())

@@ -66,31 +66,31 @@ func (l *limitedStream) take(e *Event) error {
 		e.Decision = tokenbucket.Decision{OK: true, LimitIndex: -1}
 		return nil
 	}
-	refused := l.refuse(e.Err, &e.Decision)
+	refused := l.refuse(e)
 	e.Refused = refused != nil
 	return refused
 }
 
-// refuse returns the error for a message whose wait failed, nil if the message is delivered
-// anyway. It sets the decision if the limiter decided.
-func (l *limitedStream) refuse(err error, d *tokenbucket.Decision) error {
+// refuse returns the error for a message whose wait failed with e.Err, nil if the message is
+// delivered anyway. It sets the decision if the limiter decided.
+func (l *limitedStream) refuse(e *Event) error {
 	var deadline *tokenbucket.DeadlineError
 	r := refusal{code: codes.ResourceExhausted, about: exceeded, wait: tokenbucket.Never}
 	switch {
 	case l.Context().Err() != nil:
 		return status.FromContextError(l.Context().Err()).Err()
-	case errors.As(err, &deadline):
+	case errors.As(e.Err, &deadline):
 		r.wait = deadline.Wait
-	case errors.Is(err, tokenbucket.ErrCostExceedsCapacity), errors.Is(err, tokenbucket.ErrInvalidCost):
-	case errors.Is(err, tokenbucket.ErrTooManyWaiters):
-		*d = tokenbucket.Decision{Wait: tokenbucket.Never, LimitIndex: -1} // Never, because the wait is not known
+	case errors.Is(e.Err, tokenbucket.ErrCostExceedsCapacity), errors.Is(e.Err, tokenbucket.ErrInvalidCost):
+	case errors.Is(e.Err, tokenbucket.ErrTooManyWaiters):
+		e.Decision = tokenbucket.Decision{Wait: tokenbucket.Never, LimitIndex: -1} // Never, because the wait is not known
 		return status.Error(codes.ResourceExhausted, exceeded+"too many messages wait already: retry later")
-	case l.server.closed:
+	case l.server.closed && e.Cost != 0:
 		return l.end(l.server.undecided())
 	default:
 		return nil // the limiter failed
 	}
-	d.Wait, d.LimitIndex = r.wait, -1
+	e.Decision.Wait, e.Decision.LimitIndex = r.wait, -1
 	return l.end(r)
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 )
 
 // ask is the cost of a request: one cost for all limits, or one cost for each limit.
@@ -45,6 +46,14 @@ func (a *ask) isUnequal() bool {
 		}
 	}
 	return false
+}
+
+// isFree reports whether the request costs nothing.
+func (a *ask) isFree() bool {
+	if !a.each {
+		return a.cost == 0
+	}
+	return len(a.costs) > 0 && !slices.ContainsFunc(a.costs, func(cost float64) bool { return cost != 0 })
 }
 
 // isFinite reports whether all costs are finite numbers, 0 or more.

@@ -224,5 +224,5 @@ func (m *middleware) decide(ctx context.Context, v *verdict) {
 		}
 		v.err, v.outcome = errors.Join(v.err, err), outcome{}
 	}
-	v.outcome, v.refused = outcome{limiter: -1, cost: v.ask.costOf(0)}, m.closed
+	v.outcome, v.refused = outcome{limiter: -1, cost: v.ask.costOf(0)}, m.closed && !v.ask.isFree()
 }

@@ -128,6 +128,13 @@ func (f fixed) Take(context.Context, string, float64) (tokenbucket.Decision, err
 // broken is a limiter that never decides.
 type broken struct{}
 
+// brokenEach is broken also for costs of several limits.
+type brokenEach struct{ broken }
+
+func (brokenEach) TakeEach(context.Context, string, ...float64) (tokenbucket.Decision, error) {
+	return tokenbucket.Decision{}, errBroken
+}
+
 var errBroken = errors.New("the store is down")
 
 func (broken) Take(context.Context, string, float64) (tokenbucket.Decision, error) {
@@ -393,6 +400,21 @@ func TestLimiterThatFailsCanRefuse(t *testing.T) {
 		require.ErrorIs(t, g.lastEvent().Err, errBroken)
 		require.True(t, g.lastEvent().Refused)
 		require.Zero(t, g.served)
+	}
+}
+
+func TestFreeRequestsGoOnWithoutALimiter(t *testing.T) {
+	for _, c := range []struct {
+		cost httplimit.Option
+		want int
+	}{
+		{costing(0), 200}, {costing(1), 503}, {costing(math.NaN()), 503},
+		{costingEach(0, 0), 200}, {costingEach(0, 1), 503}, {costingEach(), 503},
+	} {
+		g := newGatewayOf(t, brokenEach{}, httplimit.WithFailClosed(sec), c.cost)
+		require.Equal(t, c.want, g.get("/").StatusCode)
+		require.ErrorIs(t, g.lastEvent().Err, errBroken)
+		require.Equal(t, c.want == 503, g.lastEvent().Refused)
 	}
 }
 

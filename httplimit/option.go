@@ -201,9 +201,9 @@ func WithRefusal(refuse func(http.ResponseWriter, *http.Request, tokenbucket.Dec
 }
 
 // WithFailClosed refuses requests with 503 when the limiter fails and no fallback
-// decides. Retry-After is the given time, rounded up to whole seconds. A time that is
-// not above 0, or is Never, is an ErrInvalidOption. By default, such requests are
-// admitted.
+// decides, except requests that cost 0. Retry-After is the given time, rounded up to
+// whole seconds. A time that is not above 0, or is Never, is an ErrInvalidOption. By
+// default, such requests are admitted.
 func WithFailClosed(retryAfter time.Duration) Option {
 	return serverOption(func(c *config) { c.closed, c.closedFor = true, retryAfter })
 }

@@ -57,9 +57,9 @@ func newLabels(names []string, n int) []label {
 	return labels
 }
 
-// policies returns the policies of the present limits, which may change at any time. If
-// there is one limit, it is that of the decision. If there are several, policies calls the
-// limiter's Limits at every request.
+// policies returns the policies of the present limits, which may change at any time. If the
+// limiter has one limit, that is the limit of the decision, and Limits is called only if it is
+// new. If the limiter has several limits, Limits is called at every request.
 func (a *asked) policies(binding tokenbucket.Limit) *policies {
 	last := a.last.Load()
 	if last != nil && len(last.limits) == 1 && last.limits[0] == binding {

@@ -77,8 +77,10 @@ type eachWaiter interface {
 //     the host, not only the one that was refused. A date is compared with the Date field
 //     of the answer, if there is one, since the server's clock may differ. A 429 whose
 //     Retry-After is missing, malformed, 0 or in the past pauses for the time of
-//     WithDefaultPause; a 503 with such a Retry-After does not pause. WithTooFast adds
-//     statuses, and WithTooFastFunc decides by the whole answer.
+//     WithDefaultPause; a 503 with such a Retry-After does not pause. With
+//     WithRateLimitFields, both pause until the reset in these fields if they say that no
+//     tokens are left. WithTooFast adds statuses, and WithTooFastFunc decides by the whole
+//     answer.
 //   - A pause is never longer than WithLongestPause, 5 minutes by default, plus the jitter
 //     of WithRetries. If a server demands a longer pause, the caller gets the answer
 //     without a retry.

@@ -28,8 +28,8 @@ func WithWrite(buckets ...*tokenbucket.Bucket) Option {
 }
 
 // NewConn returns a connection that reads and writes no faster than the options allow, in
-// bytes per second. Read and Write work as those of NewReader and NewWriter do, and do not
-// wait for each other. Nil options are ignored.
+// bytes per second. Read and Write work as those of NewReader and NewWriter do, and do
+// not wait for each other unless they share a bucket. Nil options are ignored.
 //
 // Deadlines also apply to the waits. A wait ends with os.ErrDeadlineExceeded when the
 // deadline passes, not before. Moving the deadline also moves it for a wait that has begun.

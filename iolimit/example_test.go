@@ -76,7 +76,7 @@ func ExampleOption() {
 	near, far := net.Pipe()
 	conn := iolimit.NewConn(near, iolimit.WithRead(download), iolimit.WithWrite(upload))
 	defer conn.Close()
-	go io.Copy(far, far) // the other end sends everything back
+	go func() { _, _ = io.Copy(far, far) }() // the other end sends everything back
 
 	fmt.Fprint(conn, "hello, world")
 	answer := make([]byte, 12)

@@ -13,11 +13,11 @@
 // two. This includes its state and its share of the table, but not the text of the
 // string. To measure it, run go test -run TestBytesPerKey -v ./keyed.
 //
-// A sweep looks at about 130 keys at most. If there is no room for a new key, a call
-// may sweep several shards. The keys are spread over up to 256 shards, each with a
-// table. Now and then a call makes room in a table, or changes the size of the table.
-// It then looks at each key of that shard: forty thousand keys if there are ten million
-// in all. Len may look at every key of every shard.
+// The keys are spread over up to 256 shards, each with a table. A sweep looks at about
+// 130 keys at most. If there is no room for a new key, a call may sweep several shards.
+// Now and then a call makes room in a table, or changes the size of the table. It then
+// looks at each key of that shard: forty thousand keys if there are ten million in all.
+// Len may look at every key of every shard.
 //
 // Sweeps and changes of size hash keys again, and hashing a string reads all of it. So
 // keys should be short: use the hash of a long key instead.

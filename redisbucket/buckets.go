@@ -33,9 +33,10 @@ const MaxKey = 64
 // on the same server. The bucket of a new key is full. A key may be any bytes.
 //
 // Most callers want Take or TryAcquire, to refuse requests that come too fast, or Wait,
-// to delay them. All methods that ask the server return the context's error if the
-// context is done before the server has answered, and otherwise may return
-// ErrUnavailable and ErrForeignKey.
+// to delay them. All methods that ask the server may return ErrUnavailable and
+// ErrForeignKey. They return the context's error if the context is done before they get
+// an answer. But if answers come fast, a call notices only with the answer that its
+// context was cancelled, and returns the answer.
 //
 // Buckets may be used by any number of goroutines. It must not be copied. The zero
 // Buckets is not ready to use; use New.

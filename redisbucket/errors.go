@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// Errors to match with errors.Is, besides those of package tokenbucket. Errors wrap these
-// and include the server, what failed, and what to do about it.
+// Errors to match with errors.Is, besides those of package tokenbucket. Errors wrap these,
+// and say what failed and what to do about it. Most of them name the server, too.
 var (
 	// ErrUnavailable says that the server could not be reached, did not answer in
 	// time or could not decide. A fallback then decides; see WithFallback. If an answer was

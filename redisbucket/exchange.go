@@ -297,7 +297,7 @@ func (s *server) fail(e *exchange, cause error) error {
 		return err
 	}
 	if (kind == KindSilent || kind == KindUnreachable) && !s.hasAnsweredSince(e.begun) {
-		s.circuits.fail(name, cause)
+		s.circuits.fail(name, fmt.Errorf("%w: %s", cause, advise(cause, kind)))
 		s.probe(name, e.request)
 	}
 	s.reports.report(err)

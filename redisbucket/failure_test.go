@@ -305,7 +305,7 @@ func TestBreakIsConfigurable(t *testing.T) {
 		f.requireUnavailable(f.take(background))
 		time.Sleep(sec - 1)
 		f.Silence(false)
-		f.requireUnavailable(f.take(background), "no request is sent for another 1ns")
+		f.requireUnavailable(f.take(background), "no request is sent for another 1ns", "raise WithTimeout")
 		time.Sleep(time.Nanosecond)
 		require.NoError(t, f.take(background))
 	}, redisbucket.WithBreak(sec))

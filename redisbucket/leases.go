@@ -227,7 +227,7 @@ func (t *leases) setSweeperLocked(at time.Duration) {
 }
 
 // sweep ends the leases that are over. It sets its next run at least maxAge/16 later, so tokens
-// may be given back that much late. A round trip may set an earlier run.
+// may be given back later by that much. A round trip may set an earlier run.
 func (t *leases) sweep() {
 	t.mu.Lock()
 	defer t.unlock()

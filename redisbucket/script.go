@@ -150,7 +150,8 @@ func (a answer) further() float64 {
 	return further
 }
 
-// number writes all digits of a number.
+// number writes all digits of a number. Stored values begin with the limits in this form. If
+// the form changed, the script would take them for other limits and convert the values.
 func number(x float64) string { return strconv.FormatFloat(x, 'g', 17, 64) }
 
 // read returns the server's clock, since 1970, and the states before the decision:

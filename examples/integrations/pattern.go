@@ -8,11 +8,11 @@ import (
 
 // PriceByPattern returns a function for httplimit.WithCost that looks a request up by the
 // pattern its router has matched, such as "GET /export/:id", in that router's own syntax.
-// So every spelling of a path that the router serves has the same price. A pattern without
-// a method, such as "/export/:id", is the price of the methods that are not listed. HEAD
-// costs what GET costs, unless HEAD itself is listed, because some routers serve it by the
-// handler of GET. The middleware must run after routing. Before routing, the pattern is "",
-// so every request has the price of "", which is 1 if the list has none.
+// So every spelling of a path that the router serves has the same price. The price of a
+// pattern without a method, such as "/export/:id", is for the methods that are not listed.
+// HEAD costs what GET costs, unless HEAD itself is listed, because some routers serve it by
+// the handler of GET. The middleware must run after routing. Before routing, the pattern is
+// "", so every request has the price of "", which is 1 if the list has none.
 //
 // ServeMux, chi and echo v5 set Request.Pattern. For gin and fiber, the functions Gin
 // and Fiber of this package set it.

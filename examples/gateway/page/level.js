@@ -100,8 +100,8 @@ export class Due {
     return next;
   }
 
-  // spent moves the instant back for a refused request with a price, after another
-  // request has taken its cost. level is the level known after that.
+  // spent makes the instant later, after another request has taken a cost. price is that of
+  // the refused request, and level is the level known after the cost was taken.
   spent(cost, price, level) {
     this.at = Math.min(Math.max(this.at, level.at) + cost / level.slow, level.reaches(price));
   }

@@ -116,7 +116,7 @@ function report(problem) {
   $("problem").textContent = problem;
 }
 
-// show shows an answer: the last one at length, and all of them in a list.
+// show shows an answer at length, and puts it at the top of a list of the newest 50.
 function show(request, answer) {
   $("request").textContent = request;
   setBadge($("status"), answer, statusOf(answer));
@@ -200,7 +200,7 @@ function drawReading(level, now) {
   set($("full"), fullness(untilFull));
   const text = `${Math.floor(low)} of ${level.capacity} tokens, ${fullness(untilFull, true)}`;
   const meter = $("vessel");
-  if (meter.getAttribute("aria-valuetext") !== text) { // once a second at most
+  if (meter.getAttribute("aria-valuetext") !== text) { // at each whole token, and at each second until full
     meter.setAttribute("aria-valuemax", level.capacity);
     meter.setAttribute("aria-valuenow", Math.floor(low));
     meter.setAttribute("aria-valuetext", text);

@@ -198,7 +198,7 @@ func (f *fitting) chooseRefills(least float64) []float64 {
 	}
 	refills := make([]float64, 20)
 	for i := range refills {
-		refills[i] = roundTo2Digits(low * math.Pow(high/low, float64(i)/19))
+		refills[i] = max(least, roundTo2Digits(low*math.Pow(high/low, float64(i)/19)))
 	}
 	return slices.Compact(refills)
 }

@@ -84,6 +84,12 @@ func TestRefillsAreChosenFromTheLog(t *testing.T) {
 	}
 }
 
+func TestChosenRefillsAreNotBelowTheLeast(t *testing.T) {
+	for _, least := range []string{"0.333", "0.0142", "123"} { // two digits of each are less
+		require.Regexp(t, `\n *`+least+` `, fitlimit(t, logAt(7), "-least", least))
+	}
+}
+
 func TestBrokenLinesAreShown(t *testing.T) {
 	out := fitlimit(t, readme+"nonsense\n")
 	require.Contains(t, out, "1 lines could not be read; the first is -: line 9: ")

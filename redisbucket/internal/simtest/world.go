@@ -2,11 +2,11 @@ package simtest
 
 import (
 	"context"
-	"github.com/redis/go-redis/v9"
-
 	"math/rand/v2"
 	"sync"
 	"time"
+
+	"github.com/redis/go-redis/v9"
 )
 
 // timeout and pause are the arguments of WithTimeout and WithBreak in every process.
