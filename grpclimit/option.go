@@ -95,8 +95,9 @@ func WithReportOnly() Option {
 	}
 }
 
-// WithFailClosed refuses calls if the limiter fails and no fallback decides. The status is
-// Unavailable, with a RetryInfo of retryAfter. By default, such calls are admitted.
+// WithFailClosed refuses calls if the limiter fails and no fallback decides, except
+// calls and messages that cost 0. The status is Unavailable, with a RetryInfo of
+// retryAfter. By default, such calls are admitted.
 func WithFailClosed(retryAfter time.Duration) Option {
 	return func(c *config) {
 		c.http = append(c.http, httplimit.WithFailClosed(retryAfter))
