@@ -382,7 +382,8 @@ func (b *Bucket) admitOrQueue(ctx context.Context, p price, w *waiter, sleeps bo
 }
 
 // setTimer sets the timer of a waiter that is about to sleep. It calls the clock without
-// the lock, because some mocks run callbacks before After returns.
+// the lock, because some mocks run callbacks before After returns. It also reads w.alarm
+// without the lock: after push, only the goroutine that sleeps writes it.
 func (b *Bucket) setTimer(w *waiter) <-chan time.Time {
 	var timer <-chan time.Time
 	if w.alarm != Never {

@@ -62,7 +62,8 @@ func (b *Bucket) hold() (since time.Duration, h *hold) {
 }
 
 // setAlarm sets the timer of a hold that is about to sleep. Like setTimer, it calls the clock
-// without the lock.
+// without the lock. It also reads h.ends without the lock: only the goroutine that sleeps
+// writes it.
 func (b *Bucket) setAlarm(h *hold) <-chan time.Time {
 	var timer <-chan time.Time
 	if h.ends != Never {

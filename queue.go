@@ -27,7 +27,7 @@ import (
 // again when it is needed.
 type queue struct {
 	latest time.Duration // the latest reading of the clock
-	opens  time.Duration // the end of the latest pause, where the method pause anchors all states; 0: there was none (latest is never below 0)
+	opens  time.Duration // the end of the latest pause; 0, and so not after latest: there was none
 	single [1]State      // the array behind states if there is one limit
 	head   *waiter
 	tail   *waiter

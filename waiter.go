@@ -27,7 +27,7 @@ type waiter struct {
 	// another timer.
 	nudges chan struct{}
 	timer  *time.Timer   // of the system clock; nil: none yet
-	alarm  time.Duration // the instant at which the timer rings
+	alarm  time.Duration // the instant at which the timer rings; see setTimer
 	asleep bool          // the timer is set, and has not rung before the turn
 }
 

@@ -1,5 +1,5 @@
 # shellcheck shell=bash
-# The other scripts of this folder source this one, in the folder of the root module. It has
+# readme, run, tags and outside/check source this script in the folder of the root module. It has
 # the modules of this repository and their version, and functions for a module proxy that
 # serves them.
 

@@ -34,9 +34,9 @@ func NewTraffic(leastRefill float64) *Traffic {
 	return &Traffic{least: max(0, leastRefill), ids: map[string]int32{}}
 }
 
-// Keep makes t store every arrival from now on, in 16 bytes each, as Capacity needs for a
-// share above 0. Call it before Add: after an Add it does nothing. By default, t does not
-// store arrivals.
+// Keep makes t store every arrival with a cost above 0, in 16 bytes each. Capacity needs that
+// for a share above 0. Call Keep before Add: after an Add it does nothing. By default, t does
+// not store arrivals.
 func (t *Traffic) Keep() { t.keeps = t.keeps || t.count == 0 }
 
 // Add adds an arrival. If the instant of the arrival is earlier than the key's latest

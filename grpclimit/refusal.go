@@ -78,7 +78,7 @@ type refusal struct {
 // longestPushback is the longest wait that clients accept, by gRFC A6.
 const longestPushback = math.MaxInt32 * time.Millisecond
 
-// retryDelay returns the wait, and false if a client cannot be asked to wait as long.
+// retryDelay returns the wait, and false if a client cannot be asked to wait that long.
 func (r refusal) retryDelay() (time.Duration, bool) {
 	return r.wait, r.wait != tokenbucket.Never && r.wait <= longestPushback
 }

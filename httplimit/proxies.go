@@ -3,6 +3,7 @@ package httplimit
 import (
 	"net/http"
 	"net/netip"
+	"slices"
 	"strings"
 )
 
@@ -61,12 +62,15 @@ func WithTrustedHops(n int) Option {
 	})
 }
 
+// withSource returns an option that adds a source. The option may be used any number of times,
+// so applying it changes neither s nor the array behind s.trusted.
 func withSource(s source, prefixes []netip.Prefix) Option {
+	s.isEmpty = len(prefixes) == 0
+	for _, p := range prefixes {
+		s.trusted = append(s.trusted, foldPrefix(p))
+	}
+	s.trusted = slices.Clip(s.trusted)
 	return addressOption(func(a *addresses) {
-		for _, p := range prefixes {
-			s.trusted = append(s.trusted, foldPrefix(p))
-		}
-		s.isEmpty = len(prefixes) == 0
 		for i := range a.sources {
 			if known := &a.sources[i]; known.option == s.option {
 				known.trusted = append(known.trusted, s.trusted...)

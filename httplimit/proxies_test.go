@@ -42,6 +42,18 @@ func TestTrustedHeader(t *testing.T) {
 	}
 }
 
+// Applying an option does not change it, nor the other middlewares that it was applied to.
+func TestOptionsCanBeUsedAgain(t *testing.T) {
+	again := httplimit.WithTrustedHeader("X-Real-IP", tenNet)
+	asker(t, again)
+	asker(t, again)
+	keyOf := asker(t, again, httplimit.WithTrustedHeader("X-Real-IP", netip.MustParsePrefix("172.16.0.0/12")))
+	asker(t, again)
+	for _, peer := range []string{"10.0.0.5:1", "172.16.1.1:1"} {
+		require.Equal(t, "203.0.113.7", keyOf(from(peer), header("X-Real-IP", "203.0.113.7")), peer)
+	}
+}
+
 func TestForwarded(t *testing.T) { // RFC 7239
 	keyOf := asker(t, httplimit.WithForwarded(tenNet), httplimit.WithForwarded(netip.MustParsePrefix("fd00::/8")))
 	for _, c := range []struct {

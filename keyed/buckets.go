@@ -19,8 +19,9 @@
 // looks at each key of that shard: forty thousand keys if there are ten million in all.
 // Len may look at every key of every shard.
 //
-// Sweeps and changes of size hash keys again, and hashing a string reads all of it. So
-// keys should be short: use the hash of a long key instead.
+// A sweep, or a change of a table's size, computes the hashes of keys again. For a
+// string, that reads the whole string. So keys should be short: use the hash of a long
+// key instead.
 //
 // To go on after a restart, save what Limits, All, Origin and Latest return, and pass it
 // to Restore. Use one Buckets for each class of customers, such as free and paid.

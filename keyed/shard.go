@@ -165,8 +165,8 @@ func (b *Buckets[K]) leaveUnchanged(v *visit[K]) {
 	v.shard.mu.Unlock()
 }
 
-// sweepDue makes sweepEachCall more keys due. Every sixteenth call sweeps. If keys are
-// attended, a call for a newcomer also sweeps: for a key that is unknown, or that becomes
+// sweepDue counts four more keys as due (sweepEachCall). Every sixteenth call sweeps. If keys
+// are attended, a call for a newcomer also sweeps: for a key that is unknown, or that becomes
 // attended.
 func (b *Buckets[K]) sweepDue(s *shard[K], newcomer bool) {
 	s.due += sweepEachCall

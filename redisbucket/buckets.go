@@ -35,8 +35,8 @@ const MaxKey = 64
 // Most callers want Take or TryAcquire, to refuse requests that come too fast, or Wait,
 // to delay them. All methods that ask the server may return ErrUnavailable and
 // ErrForeignKey. They return the context's error if the context is done before they get
-// an answer. But if answers come fast, a call notices only with the answer that its
-// context was cancelled, and returns the answer.
+// an answer. But if answers come fast, a call goes on after its context is cancelled,
+// until the answer comes or the timeout ends. If the answer comes, the call returns it.
 //
 // Buckets may be used by any number of goroutines. It must not be copied. The zero
 // Buckets is not ready to use; use New.
@@ -134,8 +134,8 @@ func (b *Buckets) tryAcquire(ctx context.Context, key string, p price) (wait tim
 }
 
 // Take is like TryAcquire, but returns a Decision, which has all that response headers
-// need. To get these figures, it also asks the server about a cost of 0 and about a cost that
-// can never be admitted.
+// need. If the cost is 0 or can never be admitted, TryAcquire does not ask the server.
+// Take asks it even then, to get these figures.
 func (b *Buckets) Take(ctx context.Context, key string, cost float64) (tokenbucket.Decision, error) {
 	if d, leased, err := b.takeLeased(ctx, key, cost, true); leased {
 		return d, err

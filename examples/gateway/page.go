@@ -22,8 +22,8 @@ var (
 const pagePolicy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; " +
 	"base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 
-// view is the data that the page contains when it is loaded. Its script reads all other data from the
-// header fields of answers.
+// view is the data that the page contains when it is loaded. Its script reads the level of the
+// bucket from the header fields of answers, and the list of clients from /clients.
 type view struct {
 	Refill  float64
 	Actions []action

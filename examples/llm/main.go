@@ -36,7 +36,8 @@ func main() {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
-	// The context has no deadline: the bucket would compare it with its fast clock.
+	// The context has no deadline: that would be in real time, but the waits of the bucket are in
+	// fast time. So Wait would fail although the tokens come before the deadline.
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	time.AfterFunc(time.Duration(*minutes / *speed * float64(time.Minute)), cancel)

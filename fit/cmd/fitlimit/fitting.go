@@ -169,8 +169,8 @@ func (f *fitting) fillRows(c *config) error {
 	return nil
 }
 
-// chosen returns the row with the least refill that is large enough: the largest refill needs
-// a capacity that is at most a fifth lower.
+// chosen returns the row with the least refill that is large enough: even the largest refill
+// needs a capacity that is at most a fifth lower than with this one.
 func (f *fitting) chosen() row {
 	enough := f.Rows[len(f.Rows)-1].Capacities[0] / 0.8
 	return f.Rows[slices.IndexFunc(f.Rows, func(r row) bool { return r.Capacities[0] <= enough })]

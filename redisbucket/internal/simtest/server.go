@@ -181,9 +181,9 @@ func (s *server) restartLocked(keep bool) {
 	}
 }
 
-// failOverLocked lets a replica take over. It lacks the latest writes, those that are more
-// recent than behind, and its clock has another offset. Connections to the former master end or, if silently is true,
-// are dead.
+// failOverLocked lets a replica take over. The argument behind is a duration: the replica lacks
+// the writes that are younger than that. Its clock has another offset. Connections to the
+// former master end or, if silently is true, are dead.
 func (s *server) failOverLocked(behind, offset time.Duration, silently bool) {
 	s.world.losses = append(s.world.losses, time.Now())
 	for _, c := range slices.Backward(s.changes) {
