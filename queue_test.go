@@ -36,6 +36,20 @@ func TestBucketConsistsOfCacheLines(t *testing.T) {
 	require.Zero(t, unsafe.Sizeof(b)%64)
 }
 
+// Decisions that find one of several limits full count for no epoch. They do not shorten the
+// time after a queue either.
+func TestDecisionsThatFindALimitFullCountForNoEpoch(t *testing.T) {
+	b := MustNew(Limit{10, 1}, WithLimit(Limit{20, 1}))
+	for before, after := range map[int]int{5: 0, -decisionsAfterQueue: -decisionsAfterQueue} {
+		b.busy.decisions = before
+		b.queue.states[1].Anchor++
+		b.noteDecisionLocked(second, price{all: 1})
+		require.Equal(t, after, b.busy.decisions)
+		b.noteDecisionLocked(second, price{all: 1})
+		require.Equal(t, after+1, b.busy.decisions)
+	}
+}
+
 // reserve queues a cost for each limit, or one for all.
 func (q *queue) reserve(t *testing.T, now time.Duration, costs ...float64) *waiter {
 	return q.enqueue(t, now, nil, costs...)

@@ -98,6 +98,7 @@ func TestObserverSeesMessagesWhoseWaitFails(t *testing.T) {
 		{nil, httplimit.Event{Cost: 1, Err: errDown}}, // the message goes on
 		{[]grpclimit.Option{grpclimit.WithFailClosed(sec)}, httplimit.Event{Cost: 1, Err: errDown, Refused: true}},
 		{[]grpclimit.Option{grpclimit.WithFailClosed(sec)}, httplimit.Event{Cost: 0, Err: errDown}},
+		{[]grpclimit.Option{grpclimit.WithFailClosed(sec)}, httplimit.Event{Cost: -1, Err: errDown, Refused: true}},
 		{nil, httplimit.Event{Cost: 1, Err: tokenbucket.ErrTooManyWaiters, Refused: true, Decision: never}},
 		{nil, httplimit.Event{Cost: 1, Err: tokenbucket.ErrCostExceedsCapacity, Refused: true, Decision: never}},
 		{nil, httplimit.Event{Cost: 1, Err: tokenbucket.ErrInvalidCost, Refused: true, Decision: never}},

@@ -117,8 +117,7 @@ func newServer(l httplimit.Limiter, opts []Option) (*server, error) {
 		return nil, err
 	}
 	if c.messageCost != nil {
-		var ok bool
-		if s.waiter, ok = l.(waiter); !ok {
+		if s.waiter = waiterOf(l); s.waiter == nil {
 			return nil, invalid("WithMessageCost: the limiter has no Wait(ctx, key, cost): add the method, or use a limiter of this module")
 		}
 	}

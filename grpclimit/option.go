@@ -35,6 +35,9 @@ func newConfig(opts []Option) (*config, error) {
 		}
 		opt(c)
 	}
+	if c.closedFor > longestPushback { // httplimit.NewGate checks the least
+		return nil, invalid("WithFailClosed(%v): choose at most %v, the longest wait that gRPC clients accept", c.closedFor, longestPushback)
+	}
 	_, err := httplimit.AddressKey(c.address...)
 	return c, err
 }
@@ -97,7 +100,8 @@ func WithReportOnly() Option {
 
 // WithFailClosed refuses calls if the limiter fails and no fallback decides, except
 // calls and messages that cost 0. The status is Unavailable, with a RetryInfo of
-// retryAfter. By default, such calls are admitted.
+// retryAfter. A time that is not above 0, or is above 2^31-1 ms, is an
+// ErrInvalidOption. By default, such calls are admitted.
 func WithFailClosed(retryAfter time.Duration) Option {
 	return func(c *config) {
 		c.http = append(c.http, httplimit.WithFailClosed(retryAfter))

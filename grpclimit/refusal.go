@@ -30,7 +30,7 @@ const (
 const (
 	exceeded    = "rate limit exceeded: "
 	unavailable = "the rate limiter does not answer: "
-	never       = "this call can never be admitted: ask for less"
+	never       = "no wait is long enough: ask for less"
 	tooLate     = "retry in more than 24 days, or ask for less"
 )
 

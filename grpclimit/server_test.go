@@ -60,7 +60,7 @@ func TestNeverAdmitted(t *testing.T) {
 	}{
 		{longest, "2147483647", longest, "retry in 2147483647 ms"},
 		{longest + 1, "-1", -1, "retry in more than 24 days"},
-		{tokenbucket.Never, "-1", -1, "never be admitted"},
+		{tokenbucket.Never, "-1", -1, "no wait is long enough"},
 	} {
 		limiter, n := refusing(test.wait)
 		s := &setup{limiter: limiter}
@@ -236,8 +236,13 @@ func TestServerOptions(t *testing.T) {
 		{limiter, grpclimit.WithPolicyNames("é"), tokenbucket.ErrInvalidOption},
 		{limiter, grpclimit.WithAddress(httplimit.WithoutXRateLimit()), tokenbucket.ErrInvalidOption},
 		{limiter, grpclimit.WithFailClosed(0), tokenbucket.ErrInvalidOption},
+		{limiter, grpclimit.WithFailClosed(1<<31*ms - ms), nil},
+		{limiter, grpclimit.WithFailClosed(1 << 31 * ms), tokenbucket.ErrInvalidOption},
+		{limiter, grpclimit.WithFailClosed(tokenbucket.Never), tokenbucket.ErrInvalidOption},
 		{limiter, grpclimit.WithMetadataKey("a b"), tokenbucket.ErrInvalidOption},
 		{admitting, grpclimit.WithMessageCost(one), tokenbucket.ErrInvalidOption},
+		{httplimit.Both(limiter.(httplimit.Refunder), admitting), grpclimit.WithMessageCost(one), tokenbucket.ErrInvalidOption},
+		{httplimit.Both(httplimit.Both(limiter.(httplimit.Refunder), limiter).(httplimit.Refunder), limiter), grpclimit.WithMessageCost(one), nil},
 		{limiter, grpclimit.WithCosts(tokenbucket.Costs{"/a.B/C": 5, "/a.B/*": 0}), nil},
 	} {
 		_, err := grpclimit.UnaryServerInterceptor(test.limiter, test.opt)

@@ -18,6 +18,16 @@ type waiter interface {
 	Wait(ctx context.Context, key string, cost float64) error
 }
 
+// waiterOf returns a limiter as a waiter, nil if it has no Wait. httplimit.Both always has the
+// method; its method CanWait reports whether both of its limiters have it.
+func waiterOf(l httplimit.Limiter) waiter {
+	w, _ := l.(waiter)
+	if both, ok := l.(interface{ CanWait() bool }); ok && !both.CanWait() {
+		return nil
+	}
+	return w
+}
+
 // limitedStream makes each received message wait for its turn.
 type limitedStream struct {
 	grpc.ServerStream

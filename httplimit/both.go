@@ -34,8 +34,9 @@ import (
 // The Limiter returned also has Limits, TakeEach, Refund, RefundEach, Charge and
 // ChargeEach. The costs of the methods that end in Each are in the order of Limits:
 // first those of the first limiter, then those of the second. A method that one of the
-// two limiters lacks returns errors.ErrUnsupported, and changes nothing. TakeEach does so
-// too if the first limiter lacks Limits or RefundEach.
+// two limiters lacks returns errors.ErrUnsupported, and changes nothing. The methods that
+// end in Each do so too if the first limiter lacks Limits, and TakeEach if it lacks
+// RefundEach.
 func Both(first Refunder, second Limiter) Limiter {
 	if first == nil || second == nil {
 		return nil // New returns an error for it
@@ -81,8 +82,8 @@ func (b *both) Refund(ctx context.Context, key string, cost float64) error {
 }
 
 func (b *both) RefundEach(ctx context.Context, key string, costs ...float64) error {
-	if !has[eachRefunder](b) {
-		return unsupported("RefundEach")
+	if !has[eachRefunder](b) || !canDivide(b) {
+		return unsupported("RefundEach; in Both, the first needs Limits as well")
 	}
 	return b.settle(ctx, ask{key: key, each: true, costs: costs}, ask.refund)
 }
@@ -95,8 +96,8 @@ func (b *both) Charge(ctx context.Context, key string, cost float64) error {
 }
 
 func (b *both) ChargeEach(ctx context.Context, key string, costs ...float64) error {
-	if !has[eachCharger](b) {
-		return unsupported("ChargeEach")
+	if !has[eachCharger](b) || !canDivide(b) {
+		return unsupported("ChargeEach; in Both, the first needs Limits as well")
 	}
 	return b.settle(ctx, ask{key: key, each: true, costs: costs}, ask.charge)
 }

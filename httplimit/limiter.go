@@ -69,14 +69,33 @@ func has[Method any](l Limiter) bool {
 	return ok
 }
 
+// canGiveBack reports whether each first limiter of Both takes tokens back.
+func canGiveBack(l Limiter) bool {
+	b, ok := l.(*both)
+	return !ok || has[Refunder](b.first) && canGiveBack(b.first) && canGiveBack(b.second)
+}
+
 // canTakeEach reports whether a limiter takes one cost for each limit. In Both, the first
-// limiter must report its limits, because otherwise the costs cannot be divided. It must
-// also take costs back.
+// limiter must also take such costs back.
 func canTakeEach(l Limiter) bool {
 	if b, ok := l.(*both); ok {
-		return b.limits > 0 && has[eachRefunder](b.first) && canTakeEach(b.first) && canTakeEach(b.second)
+		return canDivide(l) && has[eachRefunder](b.first) && canTakeEach(b.first) && canTakeEach(b.second)
 	}
 	return has[eachTaker](l)
+}
+
+// canDivide reports whether costs for the limits of Both can be divided: each first limiter
+// must report its limits.
+func canDivide(l Limiter) bool {
+	b, ok := l.(*both)
+	return !ok || reportsLimits(b.first) && canDivide(b.second)
+}
+
+func reportsLimits(l Limiter) bool {
+	if b, ok := l.(*both); ok {
+		return reportsLimits(b.first) && reportsLimits(b.second)
+	}
+	return len(limitsOf(l)) > 0
 }
 
 // Shared returns a Limiter with one bucket for all keys. For a nil bucket it returns nil,

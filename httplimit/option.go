@@ -117,6 +117,9 @@ func (c *config) validateNames() error {
 // validateLimiters checks that the limiters have the methods that the options need.
 func (c *config) validateLimiters() error {
 	for _, l := range c.limiters {
+		if !canGiveBack(l) {
+			return invalid("Both with a first limiter that has no Refund, or that Both made of one: add the method, or make it the second")
+		}
 		if c.each && !canTakeEach(l) {
 			return invalid("WithCostEach with a limiter %T: use one that has TakeEach; in Both, the first needs Limits and RefundEach as well", l)
 		}

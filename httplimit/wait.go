@@ -21,18 +21,19 @@ func (p perKey) Wait(ctx context.Context, key string, cost float64) error {
 	return p.buckets.Wait(ctx, key, cost)
 }
 
+// CanWait reports whether both limiters have Wait. Package grpclimit calls it.
+func (b *both) CanWait() bool { return has[waiter](b) }
+
 // Wait waits for the first limiter, then for the second. If the second wait fails, the
 // first gets its tokens back.
 func (b *both) Wait(ctx context.Context, key string, cost float64) error {
-	first, ok := b.first.(waiter)
-	second, okSecond := b.second.(waiter)
-	if !ok || !okSecond {
+	if !b.CanWait() {
 		return unsupported("Wait")
 	}
-	if err := first.Wait(ctx, key, cost); err != nil {
+	if err := b.first.(waiter).Wait(ctx, key, cost); err != nil {
 		return err
 	}
-	err := second.Wait(ctx, key, cost)
+	err := b.second.(waiter).Wait(ctx, key, cost)
 	if err != nil && cost != 0 {
 		return errors.Join(err, b.first.Refund(context.WithoutCancel(ctx), key, cost))
 	}

@@ -16,7 +16,8 @@ import (
 // each call and each stream. Unlike Connect it runs behind connect's own code: the cost may
 // depend on the procedure, and other interceptors may come before it. By default, the key
 // is made from the peer's address. opts are options of httplimit.NewGate. If the limiter
-// fails, calls are admitted, unless httplimit.WithFailClosed is among the options.
+// fails, calls are admitted, unless httplimit.WithFailClosed is among the options. Even then,
+// calls that cost 0 are admitted.
 func ConnectInterceptor(limiter httplimit.Limiter, cost func(connect.Spec) float64, opts ...httplimit.Option) (connect.Interceptor, error) {
 	gate, err := httplimit.NewGate(limiter, opts...)
 	if err != nil {

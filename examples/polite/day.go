@@ -30,10 +30,10 @@ func liveThroughDays(out io.Writer) {
 	} {
 		served, banned := liveThroughDay(day.limits...)
 		if banned > 0 {
-			fmt.Fprintf(out, "%-18s banned permanently at %v, after %d requests\n", day.name, banned.Round(time.Second), served)
+			fmt.Fprintf(out, "%-20s banned permanently at %v, after %d requests\n", day.name, banned.Round(time.Second), served)
 			continue
 		}
-		fmt.Fprintf(out, "%-18s no ban: %d requests, %.1f%% of 299 an hour\n", day.name, served, float64(served)/(24*299)*100)
+		fmt.Fprintf(out, "%-20s no ban: %d requests, %.1f%% of 299 an hour\n", day.name, served, float64(served)/(24*299)*100)
 	}
 }
 

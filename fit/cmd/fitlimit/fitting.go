@@ -6,6 +6,7 @@ import (
 	"io"
 	"math"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/aa014e13/tokenbucket"
@@ -198,17 +199,23 @@ func (f *fitting) chooseRefills(least float64) []float64 {
 	}
 	refills := make([]float64, 20)
 	for i := range refills {
-		refills[i] = max(least, roundTo2Digits(low*math.Pow(high/low, float64(i)/19)))
+		refills[i] = roundTo2Digits(low*math.Pow(high/low, float64(i)/19), least)
 	}
 	return slices.Compact(refills)
 }
 
-func roundTo2Digits(x float64) float64 {
-	unit := math.Pow(10, math.Floor(math.Log10(x))-1)
-	if unit < 1 {
-		return math.Round(x/unit) / math.Round(1/unit)
+// roundTo2Digits rounds a number, which is not below least, to two digits. If the result would
+// be below least, it rounds up.
+func roundTo2Digits(x, least float64) float64 {
+	round := func(x float64) float64 {
+		rounded, _ := strconv.ParseFloat(strconv.FormatFloat(x, 'e', 1, 64), 64)
+		return rounded
 	}
-	return math.Round(x/unit) * unit
+	if rounded := round(x); rounded >= least {
+		return rounded
+	}
+	unit := math.Pow(10, math.Floor(math.Log10(x))-1)
+	return round(x + unit/2)
 }
 
 func (n numbers) largest() (largest float64) {

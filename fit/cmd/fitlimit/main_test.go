@@ -85,9 +85,18 @@ func TestRefillsAreChosenFromTheLog(t *testing.T) {
 }
 
 func TestChosenRefillsAreNotBelowTheLeast(t *testing.T) {
-	for _, least := range []string{"0.333", "0.0142", "123"} { // two digits of each are less
-		require.Regexp(t, `\n *`+least+` `, fitlimit(t, logAt(7), "-least", least))
+	for least, first := range map[string]string{"0.333": "0.34", "0.0142": "0.015", "123": "130", "0.25": "0.25", "1e-9": "1e-06"} {
+		require.Contains(t, fitlimit(t, logAt(7), "-least", least), "RefillPerSec: "+first+"}", least)
 	}
+}
+
+func TestTheLimitInGoIsExact(t *testing.T) {
+	require.Contains(t, fitlimit(t, readme, "-refill", "1.3333333333333333"), "RefillPerSec: 1.3333333333333333}")
+}
+
+func TestTheLeastCanHaveAllDigits(t *testing.T) {
+	out := fitlimit(t, logAt(7), "-least", "0.9999999999999999")
+	require.Contains(t, out, "RefillPerSec: 1}")
 }
 
 func TestBrokenLinesAreShown(t *testing.T) {

@@ -108,7 +108,7 @@ func (f *fitting) printTries(w io.Writer) {
 // code returns lines of Go for the chosen row, with the band added.
 func (f *fitting) code() string {
 	r := f.chosen()
-	limit := fmt.Sprintf("tokenbucket.Limit{Capacity: %s, RefillPerSec: %s}", number(math.Ceil(r.Capacities[0]+r.Band)), number(r.Refill))
+	limit := fmt.Sprintf("tokenbucket.Limit{Capacity: %s, RefillPerSec: %v}", number(math.Ceil(r.Capacities[0]+r.Band)), r.Refill)
 	if f.perKey {
 		return "clients, err := keyed.New[string](" + limit + ")"
 	}
