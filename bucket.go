@@ -73,7 +73,7 @@ func New(limit Limit, opts ...Option) (*Bucket, error) {
 		return nil, err
 	}
 	b := &Bucket{time: timeline.Start(c.clock)}
-	b.queue.init(c.limits, max(0, c.latest), c.maxWaiters)
+	b.queue.init(c.limits, min(max(0, c.latest), timeline.End), c.maxWaiters)
 	if c.resume != nil {
 		b.time = timeline.Resume(c.clock, c.resume.origin)
 		b.queue.resume(b.time.Now(), c.resume.states)

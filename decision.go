@@ -50,7 +50,9 @@ func (d Decision) Remaining() int64 {
 // served. With several limits, Reset is the time until the limit in Limit is full.
 //
 // Reset is computed from Tokens, which is rounded. So Reset may be a nanosecond too long
-// if the bucket was last full a long time ago.
+// if the bucket was last full a long time ago. It may be too short by 2^-50 of the time
+// that an empty bucket needs to fill, which is more than a nanosecond if that takes
+// weeks. A cost of the whole capacity is admitted even then.
 func (d Decision) Reset() time.Duration {
 	if d.held {
 		return d.reset

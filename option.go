@@ -53,12 +53,12 @@ func (r *resume) fits(limits Limits) bool {
 
 // isNear reports whether time can be counted from the origin. A Duration has to hold the
 // time since then. With the system clock, the origin also has to be in the years 1885 to
-// 2157, in which package time keeps monotonic readings. Outside of them, the clock could
+// 2156, in which package time keeps monotonic readings. Outside of them, the clock could
 // step back.
 func (r *resume) isNear(clock Clock) bool {
 	t := timeline.Timeline{Clock: clock, Origin: r.origin}
 	now, year := t.Now(), r.origin.UTC().Year()
-	return now > math.MinInt64 && now < timeline.End && (clock != nil || 1885 <= year && year <= 2157)
+	return now > math.MinInt64 && now < timeline.End && (clock != nil || 1885 <= year && year <= 2156)
 }
 
 func (c *config) largestCapacity() (largest float64) {
@@ -91,7 +91,7 @@ func WithTokens(initial float64) Option {
 // returns ErrInvalidOption if the number of states differs from the number of limits, or if
 // a state is invalid (see [State.Validate]). New also returns ErrInvalidOption if the
 // origin is 292 years away or more, as the zero time is. With the system clock, the origin
-// also has to be in the years 1885 to 2157.
+// also has to be in the years 1885 to 2156.
 func WithState(origin time.Time, states []State) Option {
 	r := &resume{origin, slices.Clone(states)}
 	return func(c *config) { c.resume = r }

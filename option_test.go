@@ -25,6 +25,7 @@ func TestInvalidOptions(t *testing.T) {
 		tokenbucket.WithState(time.Now(), []State{{Balance: -math.MaxFloat64}}),
 		tokenbucket.WithState(time.Time{}, []State{{}}), tokenbucket.WithState(time.Now().Add(Never).Add(Never), []State{{}}),
 		tokenbucket.WithState(time.Date(1884, 1, 1, 0, 0, 0, 0, time.UTC), []State{{}}), // the clock could step back
+		tokenbucket.WithState(time.Date(2157, 1, 1, 0, 0, 0, 0, time.UTC), []State{{}}),
 	} {
 		_, err := tokenbucket.New(Limit{10, 1}, opt)
 		require.ErrorIs(t, err, tokenbucket.ErrInvalidOption, i)
@@ -233,4 +234,20 @@ func TestStatesThatNoBucketHas(t *testing.T) {
 	for _, balance := range []float64{-0x1p961, math.Inf(-1), math.Inf(1), math.NaN()} {
 		require.ErrorIs(t, State{Balance: balance}.Validate(), tokenbucket.ErrInvalidOption)
 	}
+}
+
+// A reading of Never would be at or after the turns that never come.
+func TestTheLatestReadingIsBeforeNever(t *testing.T) {
+	b := tokenbucket.MustNew(Limit{1, 1e-6}, tokenbucket.WithLatest(tokenbucket.Never))
+	require.True(t, b.Take(1).OK)
+	for range 3 {
+		r, err := b.Reserve(1)
+		require.NoError(t, err)
+		require.Positive(t, r.Delay())
+	}
+	paused := tokenbucket.MustNew(Limit{1, 1}, tokenbucket.WithLatest(tokenbucket.Never))
+	paused.Pause(time.Hour)
+	require.NoError(t, paused.Refund(1))
+	_, ok := paused.TryAcquire(1)
+	require.False(t, ok)
 }

@@ -167,8 +167,8 @@ func checkCapacity(tokens float64) (float64, error) {
 	return tokens, nil
 }
 
-// allowed returns how many of n may be refused. A share counts as the decimal fraction
-// that it is closest to: 0.29 of 100 is 29.
+// allowed returns how many of n may be refused: never all. A share counts as the decimal
+// fraction that it is closest to: 0.29 of 100 is 29.
 func allowed(share float64, n int) int {
-	return int(math.Floor(share * float64(n) * (1 + 1e-12)))
+	return min(n-1, int(math.Floor(share*float64(n)*(1+1e-12))))
 }

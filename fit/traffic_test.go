@@ -38,6 +38,17 @@ func TestKeepAfterAddDoesNothing(t *testing.T) {
 	require.ErrorContains(t, err, "call Keep before Add")
 }
 
+func TestAShareJustBelowOneRefusesNotAll(t *testing.T) {
+	traffic := busy(t, true)
+	share := math.Nextafter(1, 0)
+	of, err := traffic.CapacityOfKeys(1, share)
+	require.NoError(t, err)
+	require.Equal(t, 1.0, of, "c is served")
+	of, err = traffic.Capacity(1, share)
+	require.NoError(t, err)
+	require.Equal(t, 1.0, of)
+}
+
 func TestEachKeyHasItsOwnBucket(t *testing.T) {
 	traffic := busy(t, true)
 	require.Equal(t, 3, traffic.Len())

@@ -3,6 +3,7 @@ package iolimit
 import (
 	"context"
 	"net"
+	"slices"
 	"time"
 
 	"github.com/aa014e13/tokenbucket"
@@ -17,6 +18,7 @@ type config struct{ read, write []*tokenbucket.Bucket }
 // in the order given; nil buckets are ignored. A further WithRead adds buckets. By
 // default, reading has no limit.
 func WithRead(buckets ...*tokenbucket.Bucket) Option {
+	buckets = slices.Clone(buckets)
 	return func(c *config) { c.read = append(c.read, buckets...) }
 }
 
@@ -24,6 +26,7 @@ func WithRead(buckets ...*tokenbucket.Bucket) Option {
 // in the order given; nil buckets are ignored. A further WithWrite adds buckets. By default,
 // writing has no limit.
 func WithWrite(buckets ...*tokenbucket.Bucket) Option {
+	buckets = slices.Clone(buckets)
 	return func(c *config) { c.write = append(c.write, buckets...) }
 }
 

@@ -290,3 +290,17 @@ func TestCloseWriteEndsTheWaitOfAWrite(t *testing.T) {
 		requireResult(t, 4, nil, 0, <-run(c.Read, make([]byte, 4)))
 	})
 }
+
+func TestOptionsKeepNoSliceOfTheCaller(t *testing.T) {
+	read, write := newBucket(8), newBucket(8)
+	forRead, forWrite := []*tokenbucket.Bucket{read}, []*tokenbucket.Bucket{write}
+	opts := []iolimit.Option{iolimit.WithRead(forRead...), iolimit.WithWrite(forWrite...)}
+	forRead[0], forWrite[0] = nil, nil
+	c := iolimit.NewConn(closesWrite{newEndless()}, opts...)
+	_, err := c.Write(count(4))
+	require.NoError(t, err)
+	_, err = c.Read(make([]byte, 4))
+	require.NoError(t, err)
+	require.Less(t, read.Tokens(), 8.0)
+	require.Less(t, write.Tokens(), 8.0)
+}

@@ -262,10 +262,12 @@ func (b *Buckets[K]) Waiting(key K) int {
 // twice. So the number may still include keys whose buckets are full. Len locks one shard
 // at a time.
 func (b *Buckets[K]) Len() int {
+	now := b.time.Now()
 	for i := range b.due {
 		for shards := b.due[i].Swap(0); shards != 0; shards &= shards - 1 {
 			s := &b.shards[64*i+bits.TrailingZeros64(shards)]
 			s.mu.Lock()
+			s.latest = max(s.latest, now)
 			b.sweep(s, s.due)
 			s.due = 0
 			s.mu.Unlock()

@@ -91,3 +91,23 @@ func TestReturningKeysAreHeldToAModel(t *testing.T) {
 		}
 	}
 }
+
+// Len counts at the present, also if the last call came long before.
+func TestLenForgetsTheKeysThatAreFullNow(t *testing.T) {
+	for _, n := range []int{1, 100, 10_000} {
+		clock := new(waittest.Clock)
+		b, err := keyed.New[int](tokenbucket.PerSecond(1), keyed.WithClock(clock))
+		require.NoError(t, err)
+		for key := range n {
+			require.True(t, b.Take(key, 1).OK)
+		}
+		require.Equal(t, n, b.Len(), "none is full yet")
+		for range 2 { // calls for keys that are known
+			for key := range n {
+				b.Take(key, 1)
+			}
+		}
+		clock.Set(time.Hour)
+		require.Zero(t, b.Len(), n)
+	}
+}

@@ -105,6 +105,7 @@ type hashedKey[K comparable] struct {
 
 // collect checks a saved key and adds it to the keys of its shard.
 func (r *restoring[K]) collect(key K, states []tokenbucket.State) error {
+	hash := maphash.Comparable(r.buckets.seed, key) // panics as a map does, where a comparison panics otherwise
 	if key != key {
 		return nil
 	}
@@ -116,7 +117,6 @@ func (r *restoring[K]) collect(key K, states []tokenbucket.State) error {
 			return fmt.Errorf("key %v: %w", key, err)
 		}
 	}
-	hash := maphash.Comparable(r.buckets.seed, key)
 	saved := &r.saved[r.buckets.shardIndex(hash)]
 	saved.keys = append(saved.keys, hashedKey[K]{hash, key})
 	saved.states = append(saved.states, states...)

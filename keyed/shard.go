@@ -121,9 +121,6 @@ func (b *Buckets[K]) enterUnknown(v *visit[K]) {
 		v.full = s.table.fullSlot(v.hash, v.at)
 	}
 	if v.full >= 0 || isSelf && b.takePlace() {
-		if s.table.len > 0 {
-			b.sweepBeforeLen(s)
-		}
 		v.states = s.states
 		v.limits().Fill(v.states, v.at)
 		return
@@ -169,6 +166,9 @@ func (b *Buckets[K]) leaveUnchanged(v *visit[K]) {
 // are attended, a call for a newcomer also sweeps: for a key that is unknown, or that becomes
 // attended.
 func (b *Buckets[K]) sweepDue(s *shard[K], newcomer bool) {
+	if s.due == 0 {
+		b.sweepBeforeLen(s)
+	}
 	s.due += sweepEachCall
 	if s.due%sweepAtOnce == 0 || newcomer && len(s.attended) > 0 {
 		b.sweepSome(s)
@@ -187,7 +187,6 @@ func (b *Buckets[K]) sweepBeforeLen(s *shard[K]) {
 // only frees memory. Then sweepSome sweeps one group, if the table can shrink, and the keys
 // stay due until Len sweeps them.
 func (b *Buckets[K]) sweepSome(s *shard[K]) {
-	b.sweepBeforeLen(s)
 	// The bound is above the number of keys, and a multiple of sweepAtOnce, so that every
 	// sixteenth call still sweeps.
 	s.due = min(s.due, sweepAtOnce*len(s.table.groups))

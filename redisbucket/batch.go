@@ -60,8 +60,22 @@ func (b *batch) drain() {
 		if len(together) == 0 {
 			return
 		}
-		b.end(others, b.send(together))
+		b.sendOnce(together, others)
 	}
+}
+
+// sendOnce sends exchanges. If send ends the goroutine, as an error handler can with
+// runtime.Goexit, another sender takes its place.
+func (b *batch) sendOnce(together []*exchange, others int) {
+	answered, returned := false, false
+	defer func() {
+		b.end(others, answered)
+		if !returned {
+			go b.drain()
+		}
+	}()
+	answered = b.send(together)
+	returned = true
 }
 
 // begin returns the exchanges to send, and how many other sends are under way. If it

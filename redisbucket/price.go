@@ -18,12 +18,10 @@ type price struct {
 // It is also larger than any debt, so giving it back fills every bucket.
 const noCost = 1e300
 
-// eachOf returns a price with a cost for each limit.
+// eachOf returns a price with a cost for each limit. It copies the costs, since a request may
+// still need them after the call has returned: to give back what a late answer took.
 func eachOf(costs []float64) price {
-	if costs == nil {
-		costs = []float64{}
-	}
-	return price{each: costs}
+	return price{each: append([]float64{}, costs...)}
 }
 
 // fits reports whether there are as many costs as limits.

@@ -9,6 +9,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"runtime"
 	"time"
 
 	"github.com/aa014e13/tokenbucket"
@@ -91,8 +92,11 @@ func (f stateFile) save() (err error) {
 	return syncFolder(filepath.Dir(f.name))
 }
 
-// syncFolder writes a rename to the disk.
+// syncFolder writes a rename to the disk. Windows cannot do that for a folder.
 func syncFolder(name string) error {
+	if runtime.GOOS == "windows" {
+		return nil
+	}
 	folder, err := os.Open(name)
 	if err != nil {
 		return err

@@ -13,6 +13,7 @@ import (
 	"github.com/aa014e13/tokenbucket"
 	"github.com/aa014e13/tokenbucket/examples/integrations"
 	"github.com/aa014e13/tokenbucket/httplimit"
+	"github.com/aa014e13/tokenbucket/internal/testing/redistest"
 )
 
 func TestAsynq(t *testing.T) {
@@ -36,6 +37,33 @@ func TestAsynq(t *testing.T) {
 		require.NoError(t, handler.ProcessTask(t.Context(), task))
 		require.Equal(t, 2, processed)
 	})
+}
+
+// asynq archives a task that returns any error on its last attempt.
+func TestAsynqTasksOnTheirLastAttemptAreNotArchived(t *testing.T) {
+	server := redistest.Start(t)
+	redis := asynq.RedisClientOpt{Addr: server.Addr}
+	client := asynq.NewClient(redis)
+	defer client.Close()
+	for range 2 {
+		_, err := client.Enqueue(asynq.NewTask("mail", nil), asynq.MaxRetry(0))
+		require.NoError(t, err)
+	}
+	limiter := httplimit.Shared(tokenbucket.MustNew(tokenbucket.Per(1, 300*time.Millisecond)))
+	processed := make(chan struct{}, 2)
+	workers := asynq.NewServer(redis, asynq.Config{RetryDelayFunc: integrations.AsynqDelay, IsFailure: integrations.AsynqIsFailure, LogLevel: asynq.ErrorLevel})
+	require.NoError(t, workers.Start(integrations.Asynq(limiter, (*asynq.Task).Type)(asynq.HandlerFunc(func(context.Context, *asynq.Task) error {
+		processed <- struct{}{}
+		return nil
+	}))))
+	defer workers.Shutdown()
+	inspector := asynq.NewInspector(redis)
+	defer inspector.Close()
+	require.Eventually(t, func() bool {
+		info, err := inspector.GetQueueInfo("default")
+		return len(processed) == 2 || err == nil && info.Archived > 0
+	}, time.Minute, 20*time.Millisecond)
+	require.Len(t, processed, 2)
 }
 
 func TestAsynqFailures(t *testing.T) {

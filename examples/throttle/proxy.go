@@ -56,6 +56,14 @@ func newThrottle(upstream *url.URL, client, total tokenbucket.Limit, out *progre
 type client struct {
 	key    string // the address
 	bucket *tokenbucket.Bucket
+	answer io.Closer // the body of the answer; nil: none yet
+}
+
+// close closes the body of the answer. The proxy does not, if it rejects the answer.
+func (c *client) close() {
+	if c.answer != nil {
+		_ = c.answer.Close()
+	}
 }
 
 type clientKey struct{}
@@ -64,7 +72,9 @@ func (t *throttle) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	key := t.keyOf(r)
 	bucket, release := t.clients.use(key)
 	defer release()
-	t.proxy.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), clientKey{}, client{key, bucket})))
+	c := &client{key: key, bucket: bucket}
+	defer c.close()
+	t.proxy.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), clientKey{}, c)))
 }
 
 // limit limits the body of an answer. When the client disconnects, the request's context
@@ -72,11 +82,11 @@ func (t *throttle) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // directions.
 func (t *throttle) limit(answer *http.Response) error {
 	ctx, body := answer.Request.Context(), answer.Body
-	c := ctx.Value(clientKey{}).(client)
+	c := ctx.Value(clientKey{}).(*client)
 	d := t.out.start(c.key, answer.Request.URL, answer.ContentLength)
 	reader := iolimit.NewReader(ctx, body, c.bucket, t.total)
 	limited := &download{Reader: io.TeeReader(reader, d), body: body, done: func() { t.out.finish(d) }}
-	answer.Body = limited
+	answer.Body, c.answer = limited, limited
 	if both, ok := body.(io.ReadWriteCloser); ok && answer.StatusCode == http.StatusSwitchingProtocols {
 		answer.Body = struct {
 			*download

@@ -55,6 +55,29 @@ func fetch(ctx context.Context, h http.Handler, client string) (n int, took time
 	return w.Body.Len(), time.Since(start)
 }
 
+// The proxy rejects an upgrade that the client has not asked for.
+func TestAnAnswerThatTheProxyRejectsEnds(t *testing.T) {
+	upstream := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		conn, _, err := w.(http.Hijacker).Hijack()
+		if err != nil {
+			return
+		}
+		defer conn.Close()
+		_, _ = io.WriteString(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: x\r\n\r\n")
+		_, _ = io.Copy(io.Discard, conn) // until the proxy closes it
+	}))
+	defer upstream.Close()
+	target, err := url.Parse(upstream.URL)
+	require.NoError(t, err)
+	out := newProgress(io.Discard, false)
+	handler, err := newThrottle(target, iolimit.BytesPerSecond(1e6), iolimit.BytesPerSecond(1e6), out)
+	require.NoError(t, err)
+	answer := httptest.NewRecorder()
+	handler.ServeHTTP(answer, httptest.NewRequest("GET", "/", nil))
+	require.Equal(t, 502, answer.Code)
+	require.Empty(t, out.active)
+}
+
 func TestOneClientGetsItsRate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		proxy := newTestThrottle(t, newProgress(io.Discard, false))

@@ -102,6 +102,13 @@ func (f *fitting) svg(widthInPoints, heightInPoints float64) (string, error) {
 	return "<svg" + svg, nil
 }
 
+// point returns a point of the picture. Numbers that a logarithmic axis cannot show are moved to
+// its ends.
+func point(refill, capacity float64) plotter.XY {
+	const least, most = 1e-100, 1e100
+	return plotter.XY{X: min(max(refill, least), most), Y: min(max(capacity, least), most)}
+}
+
 // widen gives a logarithmic axis a width if all its values are nearly equal.
 func widen(axis *plot.Axis) {
 	if axis.Max < 1.2*axis.Min {
@@ -123,11 +130,11 @@ func (f *fitting) addBand(p *plot.Plot) error {
 	}
 	var outline plotter.XYs
 	for _, r := range rows {
-		outline = append(outline, plotter.XY{X: r.Refill, Y: r.Capacities[0] + r.Band})
+		outline = append(outline, point(r.Refill, r.Capacities[0]+r.Band))
 	}
 	for _, r := range slices.Backward(rows) {
 		low := max(r.Capacities[0]-r.Band, rows[len(rows)-1].Capacities[0]/10)
-		outline = append(outline, plotter.XY{X: r.Refill, Y: min(low, r.Capacities[0])})
+		outline = append(outline, point(r.Refill, min(low, r.Capacities[0])))
 	}
 	band, err := plotter.NewPolygon(outline)
 	if err != nil {
@@ -190,7 +197,7 @@ func (f *fitting) addCurves(p *plot.Plot) error {
 
 func (f *fitting) points(capacity func(row) float64) (points plotter.XYs) {
 	for _, r := range f.Rows {
-		points = append(points, plotter.XY{X: r.Refill, Y: capacity(r)})
+		points = append(points, point(r.Refill, capacity(r)))
 	}
 	return points
 }
@@ -201,7 +208,7 @@ func (f *fitting) addTries(p *plot.Plot) error {
 	}
 	var tried plotter.XYLabels
 	for _, t := range f.Tries {
-		tried.XYs = append(tried.XYs, plotter.XY{X: t.Limit.RefillPerSec, Y: t.Limit.Capacity})
+		tried.XYs = append(tried.XYs, point(t.Limit.RefillPerSec, t.Limit.Capacity))
 		tried.Labels = append(tried.Labels, " "+percent(t.Share))
 	}
 	points, err := plotter.NewScatter(tried)

@@ -104,6 +104,15 @@ func TestBrokenLinesAreShown(t *testing.T) {
 	require.Contains(t, out, "1 lines could not be read; the first is -: line 9: ")
 }
 
+func TestPictureOfExtremeNumbers(t *testing.T) {
+	name := filepath.Join(t.TempDir(), "fit.html")
+	for _, args := range [][]string{{"-refill", "5e-324"}, {"-refill", "1e308"}, {"-try", "1,1e308", "-try", "1,5e-324"}} {
+		require.NoError(t, run(append(args, "-picture", name), strings.NewReader(readme), io.Discard, io.Discard), args)
+	}
+	tiny := "time,address,c\n2026-11-30T12:00:00Z,192.0.2.1,5e-324\n"
+	require.NoError(t, run([]string{"-cost", "c", "-picture", name}, strings.NewReader(tiny), io.Discard, io.Discard))
+}
+
 func TestPicture(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "fit.html")
 	log := filepath.Join(t.TempDir(), "access.log")

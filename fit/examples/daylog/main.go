@@ -5,6 +5,7 @@ package main
 
 import (
 	"bufio"
+	"cmp"
 	"flag"
 	"fmt"
 	"io"
@@ -32,7 +33,7 @@ type request struct {
 // write writes the log, the same one at each call.
 func write(w io.Writer, people int) {
 	requests := slices.Concat(visits(people), crawl(), batches())
-	slices.SortStableFunc(requests, func(a, b request) int { return int(a.at - b.at) })
+	slices.SortStableFunc(requests, func(a, b request) int { return cmp.Compare(a.at, b.at) })
 	midnight := time.Date(2026, 11, 30, 0, 0, 0, 0, time.UTC)
 	for _, r := range requests {
 		fmt.Fprintf(w, "%s - - [%s] \"GET %s HTTP/1.1\" 200 1024 \"-\" \"-\"\n",

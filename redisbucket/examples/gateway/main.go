@@ -67,16 +67,20 @@ func serve(ctx context.Context, addrs []string, server string, out io.Writer) er
 	return errors.Join(errs...)
 }
 
+// serveOne serves until ctx ends. Requests under way have five seconds to finish.
 func serveOne(ctx context.Context, listener net.Listener, handler http.Handler) error {
 	server := &http.Server{Handler: handler, ReadHeaderTimeout: 10 * time.Second}
-	go func() {
-		<-ctx.Done()
-		late, cancel := context.WithTimeout(context.Background(), 5*time.Second)
-		defer cancel()
-		_ = server.Shutdown(late)
-	}()
-	if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
+	failed := make(chan error, 1)
+	go func() { failed <- server.Serve(listener) }()
+	select {
+	case err := <-failed:
 		return err
+	case <-ctx.Done():
+	}
+	deadline, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	if err := server.Shutdown(deadline); err != nil {
+		return server.Close()
 	}
 	return nil
 }

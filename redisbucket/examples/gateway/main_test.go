@@ -4,9 +4,11 @@ import (
 	"bufio"
 	"context"
 	"io"
+	"net"
 	"net/http"
 	"regexp"
 	"testing"
+	"time"
 
 	"github.com/alicebob/miniredis/v2"
 	"github.com/stretchr/testify/require"
@@ -59,6 +61,24 @@ func TestAlternatingBetweenPortsSeesOneBucket(t *testing.T) {
 		require.Equal(t, 429, refused.StatusCode)
 		require.Regexp(t, "^(9|10)$", refused.Header.Get("Retry-After"))
 	}
+}
+
+func TestRequestsUnderWayMayFinish(t *testing.T) {
+	ctx, stop := context.WithCancel(t.Context())
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	finished := false
+	served := make(chan error, 1)
+	go func() {
+		served <- serveOne(ctx, listener, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+			stop()
+			time.Sleep(100 * time.Millisecond) // longer than a server takes that does not wait
+			finished = true
+		}))
+	}()
+	require.Equal(t, 200, get(t, "http://"+listener.Addr().String()).StatusCode)
+	require.NoError(t, <-served)
+	require.True(t, finished)
 }
 
 func TestNoRedis(t *testing.T) {

@@ -1,6 +1,7 @@
 package simtest
 
 import (
+	"cmp"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -38,7 +39,7 @@ func newPlan(r *rand.Rand, hours int, faults []fault) *plan {
 			p.addEpisode(begin+between(r, 0, 25*time.Minute), faults)
 		}
 	}
-	slices.SortStableFunc(p.events, func(a, b event) int { return int(a.at - b.at) })
+	slices.SortStableFunc(p.events, func(a, b event) int { return cmp.Compare(a.at, b.at) })
 	return p
 }
 
