@@ -47,7 +47,8 @@ func newClientConfig(b httplimit.HostBuckets, opts []ClientOption) (*clientConfi
 // WithClientCosts sets what calls cost, in tokens, by full method or service, as
 // [WithCosts] does. A cost of 0 does not wait. By default, every call costs 1.
 func WithClientCosts(costs tokenbucket.Costs) ClientOption {
-	return func(c *clientConfig) { c.costs = maps.Clone(costs) }
+	costs = maps.Clone(costs)
+	return func(c *clientConfig) { c.costs = costs }
 }
 
 // WithRetries sets how many times a refused call is sent again, 0 or more, each time after

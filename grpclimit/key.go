@@ -5,6 +5,7 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"slices"
 	"sync/atomic"
 
 	"google.golang.org/grpc/credentials"
@@ -44,6 +45,7 @@ func WithAPIKey(names ...string) Option {
 // WithTrustedHeader, which read the call's metadata. By default, it is the peer's
 // address.
 func WithAddress(opts ...httplimit.Option) Option {
+	opts = slices.Clone(opts)
 	return func(c *config) {
 		c.address = append(c.address, opts...)
 		withMetadata(opts...)(c)

@@ -52,7 +52,8 @@ func invalid(format string, args ...any) error {
 // capacity is an error, and so is a name of another form. WithCost overrides WithCosts. By
 // default, every call costs 1.
 func WithCosts(costs tokenbucket.Costs) Option {
-	return func(c *config) { c.costs = maps.Clone(costs) }
+	costs = maps.Clone(costs)
+	return func(c *config) { c.costs = costs }
 }
 
 // WithCost sets a function that returns what a call costs, in tokens. The function's

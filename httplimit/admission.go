@@ -110,6 +110,11 @@ func serveAdmitted(next http.Handler, w http.ResponseWriter, r *http.Request, a 
 	// Inner handlers write into the copy: a ServeMux writes its pattern, ParseMultipartForm
 	// writes the files that the server removes at the end. Copy this back into r, where the
 	// outer layers and the server look for it.
-	defer func() { *r = *admitted.WithContext(ctx) }()
+	defer func() {
+		if admitted.Trailer == nil {
+			admitted.Trailer = r.Trailer // net/http writes trailers that were not announced into r
+		}
+		*r = *admitted.WithContext(ctx)
+	}()
 	next.ServeHTTP(w, admitted)
 }

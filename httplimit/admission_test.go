@@ -4,7 +4,9 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"io"
 	"mime/multipart"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -60,6 +62,7 @@ func TestAdmissionSettlesTheSameKey(t *testing.T) {
 		require.Equal(t, 10.0, buckets.Tokens(a.Key), "up to the capacity")
 		require.ErrorIs(t, a.Charge(ctx, -1), tokenbucket.ErrInvalidCost)
 		require.ErrorIs(t, a.Refund(ctx, -1), tokenbucket.ErrInvalidCost)
+		require.NoError(t, a.Charge(ctx, 1))
 		require.Equal(t, 1, buckets.Len(), "no other key was settled")
 	}
 }
@@ -227,4 +230,24 @@ func TestFilesOfFormsAreRemovedBehindAnAdmission(t *testing.T) {
 	require.Equal(t, 200, answer.StatusCode)
 	require.NotEmpty(t, uploaded)
 	require.NoFileExists(t, uploaded)
+}
+
+// net/http writes trailers that the client has not announced into its own request.
+func TestAdmissionKeepsTrailersForTheOuterLayers(t *testing.T) {
+	limit := newMiddleware(t, fixed{OK: true}, httplimit.WithReportOnly())
+	admission := newMiddleware(t, newLevels(10), httplimit.WithAdmission())
+	seen := make(chan http.Header, 1)
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		limit(admission(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+			_, _ = io.Copy(io.Discard, r.Body)
+		}))).ServeHTTP(w, r)
+		seen <- r.Trailer
+	}))
+	defer server.Close()
+	conn, err := net.Dial("tcp", server.Listener.Addr().String())
+	require.NoError(t, err)
+	defer conn.Close()
+	_, err = io.WriteString(conn, "POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nab\r\n0\r\nX-Sum: 1\r\n\r\n")
+	require.NoError(t, err)
+	require.Equal(t, http.Header{"X-Sum": {"1"}}, <-seen)
 }

@@ -160,7 +160,7 @@ func (b *both) take(ctx context.Context, a *ask, o *outcome) error {
 		// The refund must happen even if the request has been cancelled meanwhile.
 		err = errors.Join(err, ownAsk.refund(context.WithoutCancel(ctx), b.first))
 		if !unequal {
-			o.remaining = min(o.remaining, own.remaining+wholeTokens(own.cost))
+			o.remaining = min(o.remaining, min(own.remaining, maxInteger)+wholeTokens(own.cost))
 		}
 		return err
 	}

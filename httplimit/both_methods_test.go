@@ -3,14 +3,19 @@ package httplimit_test
 import (
 	"context"
 	"errors"
+	"math"
+	"math/rand/v2"
+	"net/http"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/aa014e13/tokenbucket"
 	"github.com/aa014e13/tokenbucket/httplimit"
+	"github.com/aa014e13/tokenbucket/internal/testing/waittest"
 )
 
 // These limiters have some of the methods of levels.
@@ -155,4 +160,59 @@ func TestBothNeedsAFirstLimiterThatRefunds(t *testing.T) {
 		_, err = httplimit.NewGate(half(), httplimit.WithFallback(limiter))
 		require.ErrorIs(t, err, tokenbucket.ErrInvalidOption)
 	}
+}
+
+// The first limiter may report any number of tokens.
+func TestBothReportsNoNegativeRemaining(t *testing.T) {
+	endless := mute{fixed{OK: true, Tokens: math.Inf(1), Limit: tokenbucket.Limit{Capacity: 1 << 42, RefillPerSec: 1}}}
+	empty := fixed{Wait: time.Second, Tokens: 0.5, Limit: tokenbucket.Limit{Capacity: 3, RefillPerSec: 1}}
+	answer := newGatewayOf(t, httplimit.Both(endless, empty)).get("/")
+	require.Equal(t, "0", answer.Header.Get("X-RateLimit-Remaining"))
+	require.Equal(t, `"default";r=0;t=1`, answer.Header.Get("RateLimit"))
+}
+
+// eachFixed is fixed also for costs of several limits.
+type eachFixed struct{ fixed }
+
+func (f eachFixed) TakeEach(context.Context, string, ...float64) (tokenbucket.Decision, error) {
+	return tokenbucket.Decision(f.fixed), nil
+}
+
+func TestARefusalWithoutALimitSaysWhenToRetry(t *testing.T) {
+	answer := newGatewayOf(t, eachFixed{fixed{Wait: 5 * sec, LimitIndex: -1}}, costingEach(1, 2)).get("/")
+	require.Equal(t, "5", answer.Header.Get("Retry-After"))
+	require.Equal(t, "Retry in 5 s.", body(t, answer)["detail"])
+}
+
+// A free request is admitted behind a queue. Then the time until the bucket is full is exact,
+// but the level is rounded.
+func TestFreeRequestsBehindAQueueReportAPossibleTime(t *testing.T) {
+	random := rand.New(rand.NewPCG(1, 1))
+	for range 300 {
+		clock := new(waittest.Clock)
+		bucket := tokenbucket.MustNew(tokenbucket.PerSecond(1000), tokenbucket.WithClock(clock))
+		require.NoError(t, bucket.Charge(900))
+		for range 200 {
+			busy := time.Duration(random.Float64() * 10e9)
+			clock.Add(busy)
+			require.NoError(t, bucket.Charge(float64(int(busy.Seconds()*1000))))
+		}
+		for range 3 {
+			_, err := bucket.Reserve(float64(1 + random.IntN(1000)))
+			require.NoError(t, err)
+		}
+		limit := newGatewayOf(t, httplimit.Shared(bucket), costing(0)).get("/").Header.Get("RateLimit")
+		require.Less(t, len(limit), len(`"default";r=0;t=99999`), limit)
+	}
+}
+
+func TestOptionsKeepNothingOfTheCaller(t *testing.T) {
+	header, name, prices := []string{"X-Tenant"}, []string{"mine"}, tokenbucket.Costs{"/": 2}
+	opts := []httplimit.Option{httplimit.WithKeyHeader(header...), httplimit.WithPolicyNames(name...), httplimit.WithCosts(prices)}
+	header[0], name[0], prices["/"] = "X-Other", "other", 3
+	g := newGatewayOf(t, newLevels(10), opts...)
+	answer := g.get("/", func(r *http.Request) { r.Header = http.Header{"X-Tenant": {"a"}, "X-Other": {"b"}} })
+	require.Contains(t, answer.Header.Get("RateLimit"), `"mine"`)
+	require.Equal(t, 2.0, g.lastEvent().Cost)
+	require.Equal(t, "X-Tenant:a", g.lastEvent().Key)
 }

@@ -14,7 +14,8 @@ import (
 // name are skipped. A name that is empty, not printable ASCII or given twice is an
 // ErrInvalidOption. By default, the names are "default", "default-2", ...
 func WithPolicyNames(names ...string) Option {
-	return serverOption(func(c *config) { c.names = slices.Clone(names) })
+	names = slices.Clone(names)
+	return serverOption(func(c *config) { c.names = names })
 }
 
 // WithoutXRateLimit turns off the X-RateLimit fields. By default, they are set.

@@ -175,7 +175,7 @@ func (p *policies) effectiveSeconds(d *tokenbucket.Decision, remaining int64) (t
 		return refillSeconds(d.Limit, float64(remaining)), true
 	}
 	one := min(1, d.Limit.Capacity)
-	paused := d.Reset() - refillTime(d.Limit, d.Tokens, d.Limit.Capacity)
+	paused := max(0, d.Reset()-refillTime(d.Limit, d.Tokens, d.Limit.Capacity)) // both are rounded
 	if paused == 0 && d.Tokens >= 1 {
 		return p.oneToken, true // another limit is empty, but the decision does not say which
 	}

@@ -48,11 +48,11 @@ func WithAPIKey(names ...string) Option {
 }
 
 func withKeyHeaders(names []string, secret bool) Option {
-	return serverOption(func(c *config) {
-		for _, name := range names {
-			c.keyHeaders = append(c.keyHeaders, newKeyHeader(name, secret))
-		}
-	})
+	var headers []keyHeader
+	for _, name := range names {
+		headers = append(headers, newKeyHeader(name, secret))
+	}
+	return serverOption(func(c *config) { c.keyHeaders = append(c.keyHeaders, headers...) })
 }
 
 // key returns the key of a request.

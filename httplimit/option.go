@@ -2,6 +2,7 @@ package httplimit
 
 import (
 	"fmt"
+	"maps"
 	"net/http"
 	"slices"
 	"time"
@@ -169,6 +170,7 @@ func (c *config) settleCosts() error {
 // WithCosts overrides an earlier WithCost or WithCostEach. By default, every request
 // costs 1.
 func WithCosts(costs tokenbucket.Costs) Option {
+	costs = maps.Clone(costs)
 	return serverOption(func(c *config) { c.cost, c.costs, c.each = costOne, costs, false })
 }
 

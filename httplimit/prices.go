@@ -29,7 +29,7 @@ func newPrices(costs tokenbucket.Costs, limits []tokenbucket.Limit) (*prices, er
 	if err := costs.Validate(capacity); err != nil {
 		return nil, err
 	}
-	p := &prices{http.NewServeMux(), maps.Clone(costs)}
+	p := &prices{http.NewServeMux(), costs}
 	for _, pattern := range slices.Sorted(maps.Keys(costs)) {
 		if err := p.register(pattern); err != nil {
 			return nil, err

@@ -92,18 +92,21 @@ func (m *middleware) answerRefused(w http.ResponseWriter, f *fields, v *verdict)
 }
 
 func appendDetail(b []byte, v *verdict) []byte {
-	if v.ask.each && v.decision.LimitIndex < 0 {
-		return append(b, "The number of costs is not the number of limits, or a cost is invalid: this can never be met."...)
-	}
-	b = append(b, "Tokens needed: "...)
-	b = strconv.AppendFloat(b, v.cost, 'g', -1, 64)
 	seconds, ok := v.decision.RetryAfter()
-	if !ok {
-		return append(b, ", which can never be met: ask for less."...)
+	hasCost := !v.ask.each || v.decision.LimitIndex >= 0 // one cost, or that for a limit
+	switch {
+	case !ok && !hasCost:
+		return append(b, "The number of costs is not the number of limits, or a cost is invalid: this can never be met."...)
+	case hasCost:
+		b = strconv.AppendFloat(append(b, "Tokens needed: "...), v.cost, 'g', -1, 64)
+		if !ok {
+			return append(b, ", which can never be met: ask for less."...)
+		}
+		if v.isKnown {
+			b = strconv.AppendInt(append(b, ", left: "...), v.remaining, 10)
+		}
+		b = append(b, ". "...)
 	}
-	if v.isKnown {
-		b = strconv.AppendInt(append(b, ", left: "...), v.remaining, 10)
-	}
-	b = strconv.AppendInt(append(b, ". Retry in "...), max(1, seconds), 10)
+	b = strconv.AppendInt(append(b, "Retry in "...), max(1, seconds), 10)
 	return append(b, " s."...)
 }

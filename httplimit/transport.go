@@ -124,7 +124,7 @@ type Transport struct {
 	seed    uint64      // of the jitter
 
 	mu       sync.Mutex            // guards onTheWay; also held while a bucket is lowered
-	onTheWay map[string]departures // by host; empty without WithRateLimitFields
+	onTheWay map[string]departures // by bucketOf; empty without WithRateLimitFields
 }
 
 // NewTransport returns a Transport that waits on the given buckets. It returns
@@ -265,10 +265,19 @@ func (t *Transport) send(req *http.Request, e *TransportEvent) (*http.Response, 
 func (t *Transport) depart(host string, more departures) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	d := t.onTheWay[host]
+	bucket := t.bucketOf(host)
+	d := t.onTheWay[bucket]
 	d.requests += more.requests
 	d.cost += more.cost
-	if t.onTheWay[host] = d; d.requests == 0 {
-		delete(t.onTheWay, host)
+	if t.onTheWay[bucket] = d; d.requests == 0 {
+		delete(t.onTheWay, bucket)
 	}
+}
+
+// bucketOf returns a name for the bucket of a host: the host, "" for the bucket of all hosts.
+func (t *Transport) bucketOf(host string) string {
+	if _, ok := t.buckets.(allHosts); ok {
+		return ""
+	}
+	return host
 }

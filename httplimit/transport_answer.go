@@ -72,7 +72,7 @@ func (t *Transport) slowDown(left quota, hold time.Duration, reason PauseReason,
 	}
 	t.mu.Lock() // otherwise two goroutines could both charge the same surplus
 	defer t.mu.Unlock()
-	free := max(0, float64(left.remaining)-t.onTheWay[e.Host].cost)
+	free := max(0, float64(left.remaining)-t.onTheWay[t.bucketOf(e.Host)].cost)
 	if surplus := t.buckets.Tokens(e.Host) - free; surplus > 0 {
 		_ = t.buckets.Charge(e.Host, surplus) // a finite amount above 0 is never refused
 	}

@@ -3,6 +3,7 @@ package httplimit_test
 import (
 	"fmt"
 	"net/http"
+	"net/http/httptest"
 	"runtime"
 	"strconv"
 	"strings"
@@ -344,4 +345,35 @@ func TestTransportLowersABucketOneByOne(t *testing.T) {
 	}
 	group.Wait()
 	require.False(t, g.crowded.Load())
+}
+
+// With AllHosts, requests on their way to any host count.
+func TestTransportCountsRequestsOnTheirWayToAllHosts(t *testing.T) {
+	for _, host := range []string{"a.example", "b.example"} {
+		bucket := tokenbucket.MustNew(tokenbucket.Limit{Capacity: 10, RefillPerSec: 1e-6})
+		arrived, release := make(chan struct{}), make(chan struct{})
+		transport, err := httplimit.NewTransport(httplimit.AllHosts(bucket), httplimit.WithRateLimitFields(),
+			httplimit.WithBase(roundTripFunc(func(r *http.Request) (*http.Response, error) {
+				if r.URL.Path == "/slow" {
+					arrived <- struct{}{}
+					<-release
+				}
+				return &http.Response{StatusCode: 200, Header: http.Header{"Ratelimit": {`"q";r=5;t=60`}}, Body: http.NoBody}, nil
+			})))
+		require.NoError(t, err)
+		var slow sync.WaitGroup
+		get := func(url string) {
+			resp, err := transport.RoundTrip(httptest.NewRequest("GET", url, nil))
+			require.NoError(t, err)
+			resp.Body.Close()
+		}
+		for range 3 {
+			slow.Go(func() { get("http://" + host + "/slow") })
+			<-arrived
+		}
+		get("http://a.example/fast")
+		require.InDelta(t, 2, bucket.Tokens(), 1e-3, host)
+		close(release)
+		slow.Wait()
+	}
 }

@@ -89,7 +89,7 @@ func (h *hold) wroteHeaders() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.wrote = true
-	if h.gaveUp != nil && !isHTTP2(h.conn) {
+	if h.gaveUp != nil && h.conn != nil && !isHTTP2(h.conn) { // a base may report no connection
 		h.conn.Close()
 	}
 }

@@ -539,3 +539,24 @@ func TestTransportClosesOnlyConnectionsOfOneRequest(t *testing.T) {
 		})
 	}
 }
+
+// A base may report no connection.
+func TestHoldWithoutAConnection(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		bucket := tokenbucket.MustNew(oneASecond)
+		transport, err := httplimit.NewTransport(httplimit.AllHosts(bucket), httplimit.WithBase(roundTripFunc(func(r *http.Request) (*http.Response, error) {
+			bucket.Pause(time.Hour)
+			hooks := httptrace.ContextClientTrace(r.Context())
+			hooks.GotConn(httptrace.GotConnInfo{})
+			hooks.WroteHeaders()
+			return nil, r.Context().Err()
+		})))
+		require.NoError(t, err)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		req, err := http.NewRequestWithContext(ctx, "GET", "http://a.example/", nil)
+		require.NoError(t, err)
+		_, err = transport.RoundTrip(req)
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+	})
+}

@@ -71,19 +71,33 @@ func asServed(req *http.Request) *http.Request {
 	} else if !isASCII(served.Host) {
 		served.Host = asciiHost(served.Host)
 	}
+	served.Host = canonicalHost(served.Host)
 	return served
 }
 
+// canonicalHost returns a host in lower case and without a final dot, as hostOf does. It keeps
+// the port.
+func canonicalHost(host string) string {
+	host = strings.ToLower(host)
+	if name, port, ok := strings.Cut(host, ".:"); ok {
+		return name + ":" + port
+	}
+	return strings.TrimSuffix(host, ".")
+}
+
 // asciiPatterns returns prices with the hosts of their patterns in ASCII form, as a
-// server sees them.
-func asciiPatterns(prices tokenbucket.Costs) tokenbucket.Costs {
+// server sees them. It returns an error if two patterns have the same form.
+func asciiPatterns(prices tokenbucket.Costs) (tokenbucket.Costs, error) {
 	ascii := make(tokenbucket.Costs, len(prices))
 	for pattern, price := range prices {
 		if path := strings.IndexByte(pattern, '/'); path > 0 && !isASCII(pattern[:path]) {
 			host := strings.LastIndexAny(pattern[:path], " \t") + 1
 			pattern = pattern[:host] + asciiHost(pattern[host:path]) + pattern[path:]
 		}
+		if _, listed := ascii[pattern]; listed {
+			return nil, invalid("price of %q: the host is listed twice, also as an internationalised name: leave one out", pattern)
+		}
 		ascii[pattern] = price
 	}
-	return ascii
+	return ascii, nil
 }

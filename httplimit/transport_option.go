@@ -1,9 +1,11 @@
 package httplimit
 
 import (
+	"maps"
 	"math"
 	"math/rand/v2"
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/aa014e13/tokenbucket"
@@ -92,7 +94,11 @@ func (c *transportConfig) settleCosts(buckets HostBuckets) error {
 	if l, ok := buckets.(limited); ok {
 		limits = l.Limits()
 	}
-	p, err := newPrices(asciiPatterns(c.prices), limits)
+	ascii, err := asciiPatterns(c.prices)
+	if err != nil {
+		return err
+	}
+	p, err := newPrices(ascii, limits)
 	if err != nil {
 		return err
 	}
@@ -119,6 +125,7 @@ func WithBase(base http.RoundTripper) TransportOption {
 // errors that WithCosts lists. WithTransportCosts overrides an earlier
 // WithTransportCost or WithTransportCostEach. By default, every request costs 1.
 func WithTransportCosts(prices tokenbucket.Costs) TransportOption {
+	prices = maps.Clone(prices)
 	return func(c *transportConfig) { c.cost, c.prices, c.each = costOne, prices, false }
 }
 
@@ -180,6 +187,7 @@ func WithLongestPause(d time.Duration) TransportOption {
 //
 // By default, only 429 means "too fast", and 503 if it has a Retry-After.
 func WithTooFast(statuses ...int) TransportOption {
+	statuses = slices.Clone(statuses)
 	return func(c *transportConfig) { c.tooFast = append(c.tooFast, statuses...) }
 }
 
