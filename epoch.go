@@ -154,9 +154,9 @@ func (e *epoch) take(t *timeline.Timeline, cost float64) (a answer, decided bool
 // is, when the spent tokens have been refilled. A token is refilled in at least e.fastest and
 // at most e.slowest nanoseconds. Gain and need are rounded once each. So gain is not below need
 // once spent*slowest nanoseconds have passed since the anchor. Before spent*fastest nanoseconds
-// have passed, gain lacks the refill of at least 1 ns out of at most 2^46 ns. That is more than
-// the rounding errors. The sums do not overflow, because slowest and fastest are at most
-// 1 << (64 - anchorShift).
+// have passed, gain is below need by at least the refill of 1 ns. Gain is at most the refill of
+// 2^46 ns, so the difference is more than the rounding errors. The sums do not overflow, because
+// slowest and fastest are at most 1 << (64 - anchorShift).
 func (e *epoch) admitQuickly(word, at, cost uint64) (next uint64, ok bool) {
 	anchor, spent := e.split(word)
 	if anchor == 0 || at > maxElapsed {

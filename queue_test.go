@@ -36,8 +36,8 @@ func TestBucketConsistsOfCacheLines(t *testing.T) {
 	require.Zero(t, unsafe.Sizeof(b)%64)
 }
 
-// Decisions that find one of several limits full count for no epoch. They do not shorten the
-// time after a queue either.
+// If a decision finds that one of several limits is full, the count of decisions that leads to an
+// epoch begins again at 0. A count below 0, as after a queue, stays.
 func TestDecisionsThatFindALimitFullCountForNoEpoch(t *testing.T) {
 	b := MustNew(Limit{10, 1}, WithLimit(Limit{20, 1}))
 	for before, after := range map[int]int{5: 0, -decisionsAfterQueue: -decisionsAfterQueue} {

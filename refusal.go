@@ -25,8 +25,8 @@ type refusal struct {
 }
 
 // wait returns how long a cost has to wait at now. The argument present holds the epoch's
-// word. wait returns 0 if the refusal is for another word or cost, or if the epoch's word is no
-// longer word.
+// word. wait returns 0 if the refusal is for another word or cost, or if the epoch has a
+// later word by now.
 func (r *refusal) wait(present *atomic.Uint64, word, cost uint64, now time.Duration) time.Duration {
 	if r.next.Load() != word+1 || r.cost.Load() != cost {
 		return 0

@@ -106,15 +106,13 @@ func (v *verdict) admission() *Admission {
 func serveAdmitted(next http.Handler, w http.ResponseWriter, r *http.Request, a *Admission) {
 	ctx := r.Context()
 	a.outer = AdmissionFromContext(ctx)
+	if r.Trailer == nil && r.ContentLength < 0 {
+		r.Trailer = http.Header{} // net/http adds trailers that were not announced, for r and its copies
+	}
 	admitted := r.WithContext(context.WithValue(ctx, admissionKey{}, a))
 	// Inner handlers write into the copy: a ServeMux writes its pattern, ParseMultipartForm
 	// writes the files that the server removes at the end. Copy this back into r, where the
 	// outer layers and the server look for it.
-	defer func() {
-		if admitted.Trailer == nil {
-			admitted.Trailer = r.Trailer // net/http writes trailers that were not announced into r
-		}
-		*r = *admitted.WithContext(ctx)
-	}()
+	defer func() { *r = *admitted.WithContext(ctx) }()
 	next.ServeHTTP(w, admitted)
 }

@@ -233,13 +233,14 @@ func TestFilesOfFormsAreRemovedBehindAnAdmission(t *testing.T) {
 }
 
 // net/http writes trailers that the client has not announced into its own request.
-func TestAdmissionKeepsTrailersForTheOuterLayers(t *testing.T) {
+func TestAdmissionKeepsTrailers(t *testing.T) {
 	limit := newMiddleware(t, fixed{OK: true}, httplimit.WithReportOnly())
 	admission := newMiddleware(t, newLevels(10), httplimit.WithAdmission())
-	seen := make(chan http.Header, 1)
+	inner, seen := http.Header{}, make(chan http.Header, 1)
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		limit(admission(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 			_, _ = io.Copy(io.Discard, r.Body)
+			inner = r.Trailer
 		}))).ServeHTTP(w, r)
 		seen <- r.Trailer
 	}))
@@ -250,4 +251,5 @@ func TestAdmissionKeepsTrailersForTheOuterLayers(t *testing.T) {
 	_, err = io.WriteString(conn, "POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nab\r\n0\r\nX-Sum: 1\r\n\r\n")
 	require.NoError(t, err)
 	require.Equal(t, http.Header{"X-Sum": {"1"}}, <-seen)
+	require.Equal(t, http.Header{"X-Sum": {"1"}}, inner)
 }

@@ -85,17 +85,24 @@ func canonicalHost(host string) string {
 	return strings.TrimSuffix(host, ".")
 }
 
-// asciiPatterns returns prices with the hosts of their patterns in ASCII form, as a
-// server sees them. It returns an error if two patterns have the same form.
+// asciiPatterns returns prices with the hosts of their patterns in ASCII form and without a
+// final dot, as asServed makes them. It returns an error if two patterns have the same form.
 func asciiPatterns(prices tokenbucket.Costs) (tokenbucket.Costs, error) {
 	ascii := make(tokenbucket.Costs, len(prices))
 	for pattern, price := range prices {
-		if path := strings.IndexByte(pattern, '/'); path > 0 && !isASCII(pattern[:path]) {
-			host := strings.LastIndexAny(pattern[:path], " \t") + 1
-			pattern = pattern[:host] + asciiHost(pattern[host:path]) + pattern[path:]
+		if path := strings.IndexByte(pattern, '/'); path > 0 {
+			begin := strings.LastIndexAny(pattern[:path], " \t") + 1
+			host := pattern[begin:path]
+			if !isASCII(host) {
+				host = asciiHost(host)
+			}
+			if host != "." { // no host: NewTransport would take it for a pattern of all hosts
+				host = strings.TrimSuffix(host, ".")
+			}
+			pattern = pattern[:begin] + host + pattern[path:]
 		}
 		if _, listed := ascii[pattern]; listed {
-			return nil, invalid("price of %q: the host is listed twice, also as an internationalised name: leave one out", pattern)
+			return nil, invalid("price of %q: the host is listed twice, in two spellings: leave one out", pattern)
 		}
 		ascii[pattern] = price
 	}

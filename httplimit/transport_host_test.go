@@ -80,8 +80,8 @@ func TestTransportCostsOfInternationalisedHosts(t *testing.T) {
 
 // The price is that of the host whose bucket pays, in any spelling of the host.
 func TestTransportCostsOfAnySpellingOfAHost(t *testing.T) {
-	prices := httplimit.WithTransportCosts(tokenbucket.Costs{"api.example.com/export": 5, "bücher.example/export": 5})
-	for _, host := range []string{"api.example.com", "API.example.com", "api.example.com.", "Api.Example.Com.:80", "BÜCHER.example", "BÜCHER.example.", "xn--bcher-kva.example.:8080"} {
+	prices := httplimit.WithTransportCosts(tokenbucket.Costs{"api.example.com/export": 5, "bücher.example/export": 5, "dot.example./export": 5})
+	for _, host := range []string{"dot.example", "dot.example.", "api.example.com", "API.example.com", "api.example.com.", "Api.Example.Com.:80", "BÜCHER.example", "BÜCHER.example.", "xn--bcher-kva.example.:8080"} {
 		for _, set := range []string{host, ""} {
 			onStage(t, func(t *testing.T, s *stage) {
 				client, bucket := s.politely(tokenbucket.Limit{Capacity: 10, RefillPerSec: 1}, prices)
@@ -99,9 +99,14 @@ func TestTransportCostsOfAnySpellingOfAHost(t *testing.T) {
 
 func TestTransportCostsOfOneHostInTwoForms(t *testing.T) {
 	bucket := tokenbucket.MustNew(oneASecond)
-	for range 10 { // the prices are visited in any order
-		_, err := httplimit.NewTransport(httplimit.AllHosts(bucket), httplimit.WithTransportCosts(tokenbucket.Costs{"bücher.example/x": 1, "xn--bcher-kva.example/x": 1}))
-		require.ErrorIs(t, err, tokenbucket.ErrInvalidOption)
-		require.ErrorContains(t, err, "listed twice")
+	for _, prices := range []tokenbucket.Costs{
+		{"bücher.example/x": 1, "xn--bcher-kva.example/x": 1},
+		{"GET api.example.com/x": 1, "GET api.example.com./x": 2},
+	} {
+		for range 10 { // the prices are visited in any order
+			_, err := httplimit.NewTransport(httplimit.AllHosts(bucket), httplimit.WithTransportCosts(prices))
+			require.ErrorIs(t, err, tokenbucket.ErrInvalidOption)
+			require.ErrorContains(t, err, "listed twice")
+		}
 	}
 }

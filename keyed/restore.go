@@ -105,7 +105,9 @@ type hashedKey[K comparable] struct {
 
 // collect checks a saved key and adds it to the keys of its shard.
 func (r *restoring[K]) collect(key K, states []tokenbucket.State) error {
-	hash := maphash.Comparable(r.buckets.seed, key) // panics as a map does, where a comparison panics otherwise
+	// For a key that a map does not accept, this panics as a map does. The comparison below would
+	// panic in another way.
+	hash := maphash.Comparable(r.buckets.seed, key)
 	if key != key {
 		return nil
 	}

@@ -19,8 +19,9 @@ import (
 // connection. go-redis has a pool for pipelines and takes the connection that was returned
 // last. So sends that do not overlap use one connection, and sends that overlap use two. A
 // send that begins alone has a single request, unless an earlier one that began alone was
-// answered less than proofLasts ago. The same holds for sends that begin beside another
-// one.
+// answered less than proofLasts ago. Likewise, a send that begins beside another one has a
+// single request, unless an earlier one that also began beside another was answered less
+// than proofLasts ago.
 //
 // So a batch is likely to get a new connection, or one that has been idle for little longer
 // than proofLasts at most. That is not certain: two senders that begin together may get
@@ -65,7 +66,8 @@ func (b *batch) drain() {
 }
 
 // sendOnce sends exchanges. If send ends the goroutine, as an error handler can with
-// runtime.Goexit, another sender takes its place.
+// runtime.Goexit, another sender takes its place. Callers of this send that have no answer yet
+// wait for their timeouts then.
 func (b *batch) sendOnce(together []*exchange, others int) {
 	answered, returned := false, false
 	defer func() {

@@ -205,7 +205,7 @@ func (f *fitting) chooseRefills(least float64) []float64 {
 }
 
 // roundTo2Digits rounds a number, which is not below least, to two digits. If the result would
-// be below least, it rounds up.
+// be below least, it rounds up or returns least.
 func roundTo2Digits(x, least float64) float64 {
 	round := func(x float64) float64 {
 		rounded, _ := strconv.ParseFloat(strconv.FormatFloat(x, 'e', 1, 64), 64)
@@ -215,7 +215,7 @@ func roundTo2Digits(x, least float64) float64 {
 		return rounded
 	}
 	unit := math.Pow(10, math.Floor(math.Log10(x))-1)
-	return round(x + unit/2)
+	return max(least, round(x+unit/2))
 }
 
 func (n numbers) largest() (largest float64) {

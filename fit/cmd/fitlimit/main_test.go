@@ -95,8 +95,9 @@ func TestTheLimitInGoIsExact(t *testing.T) {
 }
 
 func TestTheLeastCanHaveAllDigits(t *testing.T) {
-	out := fitlimit(t, logAt(7), "-least", "0.9999999999999999")
-	require.Contains(t, out, "RefillPerSec: 1}")
+	for least, first := range map[string]string{"0.9999999999999999": "1", "0.12000000000000001": "0.12000000000000001", "1000.0000000000001": "1000.0000000000001"} {
+		require.Contains(t, fitlimit(t, logAt(7), "-least", least), "RefillPerSec: "+first+"}", least)
+	}
 }
 
 func TestBrokenLinesAreShown(t *testing.T) {

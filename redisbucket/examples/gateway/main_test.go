@@ -72,7 +72,7 @@ func TestRequestsUnderWayMayFinish(t *testing.T) {
 	go func() {
 		served <- serveOne(ctx, listener, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
 			stop()
-			time.Sleep(100 * time.Millisecond) // longer than a server takes that does not wait
+			time.Sleep(100 * time.Millisecond) // a server that does not wait for its requests ends earlier
 			finished = true
 		}))
 	}()
