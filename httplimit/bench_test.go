@@ -1,6 +1,7 @@
 package httplimit_test
 
 import (
+	"context"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -136,5 +137,21 @@ func TestWhatTellsNothingAllocatesNothing(t *testing.T) {
 	} {
 		require.Zero(t, testing.AllocsPerRun(100, func() { handler.ServeHTTP(w, r) }), name)
 		require.Empty(t, w.header, name)
+	}
+}
+
+func TestBothAllocatesNothing(t *testing.T) {
+	plenty := tokenbucket.Limit{Capacity: 1 << 40, RefillPerSec: 1}
+	shared := func() httplimit.Refunder { return httplimit.Shared(tokenbucket.MustNew(plenty)) }
+	both := settler(httplimit.Both(httplimit.Both(shared(), shared()).(httplimit.Refunder), shared()))
+	ctx, costs := context.Background(), []float64{1, 1, 1}
+	for name, call := range map[string]func(){
+		"Take":       func() { _, _ = both.Take(ctx, "", 1) },
+		"Refund":     func() { _ = both.Refund(ctx, "", 1) },
+		"TakeEach":   func() { _, _ = both.TakeEach(ctx, "", costs...) },
+		"RefundEach": func() { _ = both.RefundEach(ctx, "", costs...) },
+		"ChargeEach": func() { _ = both.ChargeEach(ctx, "", costs...) },
+	} {
+		require.Zero(t, testing.AllocsPerRun(100, call), name)
 	}
 }

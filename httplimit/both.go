@@ -41,15 +41,17 @@ func Both(first Refunder, second Limiter) Limiter {
 	if first == nil || second == nil {
 		return nil // New returns an error for it
 	}
-	return &both{first, second, len(limitsOf(first)), len(limitsOf(second)), countLimiters(first)}
+	divides := reportsLimits(first) && canDivide(second)
+	return &both{first, second, len(limitsOf(first)), len(limitsOf(second)), countLimiters(first), divides}
 }
 
 type both struct {
 	first        Refunder
 	second       Limiter
-	limits       int // how many the first has, 0 if it does not report them
-	secondLimits int // how many the second has, 0 if it does not report them
-	limiters     int // how many the first consists of: more than 1 if Both made it
+	limits       int  // how many the first has, 0 if it does not report them
+	secondLimits int  // how many the second has, 0 if it does not report them
+	limiters     int  // how many the first consists of: more than 1 if Both made it
+	divides      bool // see canDivide
 }
 
 func countLimiters(l Limiter) int {

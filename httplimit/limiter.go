@@ -88,7 +88,7 @@ func canTakeEach(l Limiter) bool {
 // must report its limits.
 func canDivide(l Limiter) bool {
 	b, ok := l.(*both)
-	return !ok || reportsLimits(b.first) && canDivide(b.second)
+	return !ok || b.divides
 }
 
 func reportsLimits(l Limiter) bool {
